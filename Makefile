@@ -1,0 +1,48 @@
+# vmivae: `make help` lists the commands.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(CURDIR)/$(VENV)/bin
+READY  := $(VENV)/.ready
+# Stage commands say `python`: the environment's own comes first, also for DVC's workers.
+export PATH := $(BIN):$(PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup repro test lint ui sync lock clean
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## create .venv from requirements.lock (Python 3.11 to 3.13; PYTHON=… chooses one)
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if (3, 11) <= v < (3, 14) else f"make: {sys.executable} is Python {v.major}.{v.minor}; vmivae needs 3.11 to 3.13 (choose one: make setup PYTHON=python3.12)")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+repro: $(READY) ## run the pipeline: data, training, information, report
+	@dvc repro
+	@python -m vmivae.tracking where
+
+test: $(READY) ## run every test (ARGS="-m 'not slow'" for the quick ones)
+	@python -m pytest $(ARGS)
+
+lint: $(READY) ## check style, format and types
+	@ruff check .
+	@ruff format --check .
+	@mypy
+
+ui: $(READY) ## open MLflow on 127.0.0.1 (PORT=5000)
+	@python -m vmivae.tracking ui --port $(or $(PORT),5000)
+
+sync: $(READY) ## mirror the results of the workspace and of every DVC experiment to MLflow
+	@python -m vmivae.tracking sync
+
+lock: $(READY) ## resolve requirements.lock anew from pyproject.toml
+	@python -m pip install --quiet uv
+	uv pip compile --universal --python-version 3.11 --group dev pyproject.toml -o requirements.lock --no-header --no-annotate
+
+clean: ## remove the environment and caches of tools, keep data, results and DVC's cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build src/*.egg-info
+	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
