@@ -2,5 +2,6 @@
 
 from vmivae.model.latents import CodeDistribution, LatentSpec
 from vmivae.model.protocol import LatentVariableModel
+from vmivae.model.vae import VAE, load_vae, save_vae
 
-__all__ = ["CodeDistribution", "LatentSpec", "LatentVariableModel"]
+__all__ = ["VAE", "CodeDistribution", "LatentSpec", "LatentVariableModel", "load_vae", "save_vae"]

@@ -1,6 +1,6 @@
 """The latent mix: normal and categorical units, their prior, posterior, samples, divergences and entropies.
 
-A code is one row of `D + Σ K_j` numbers: the `D` real units first, then one one-hot block per categorical unit.
+A code is one row of `D + Σ K_j` numbers: the `D` real units first, then a one-hot block per categorical unit.
 All information quantities are in nats.
 """
 
@@ -77,9 +77,24 @@ class LatentSpec:
         """`Σ log K_j`: the most that the categorical units can carry, in nats."""
         return sum(math.log(classes) for classes in self.discrete)
 
+    def noise(
+        self,
+        shape: Sequence[int] = (),
+        generator: torch.Generator | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """What samples are made of, `(*shape, size)`: a standard normal per real unit, a Gumbel per class."""
+        normal = torch.randn(*shape, self.continuous, generator=generator, device=device, dtype=dtype)
+        exponential = torch.empty(*shape, self.size - self.continuous, device=device, dtype=dtype)
+        exponential.exponential_(generator=generator)
+        # Some generators return 0, whose Gumbel is infinite.
+        gumbel = -exponential.clamp_min_(torch.finfo(exponential.dtype).tiny).log_()
+        return torch.cat([normal, gumbel], dim=-1)
+
     def split(self, codes: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Split codes `(…, size)` into real units `(…, D)` and a list of blocks `(…, K_j)`."""
-        real, *blocks = codes.split([self.continuous, *self.discrete], dim=-1)
+        real, *blocks = torch.split(codes, [self.continuous, *self.discrete], dim=-1)
         return real, list(blocks)
 
 
@@ -168,27 +183,31 @@ class CodeDistribution:
     def sample(self, shape: Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
         """Exact codes `(*shape, *batch, size)`: the categorical blocks are one-hot."""
         with torch.no_grad():
+            normal, gumbels = self.latents.split(self._noise(shape, generator))
             blocks = [
-                F.one_hot((block + _gumbel(block, shape, generator)).argmax(-1), block.shape[-1]).to(
-                    block.dtype
-                )
-                for block in self.log_probs
+                F.one_hot((log_probs + gumbel).argmax(-1), log_probs.shape[-1]).to(log_probs.dtype)
+                for log_probs, gumbel in zip(self.log_probs, gumbels, strict=True)
             ]
-            return torch.cat([self._normal(shape, generator), *blocks], dim=-1)
+            return torch.cat([self.mean + self.stddev * normal, *blocks], dim=-1)
 
     def rsample(
         self, temperature: float | Tensor, shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> Tensor:
-        """Differentiable codes `(*shape, *batch, size)`, for training only.
+        """Differentiable codes `(*shape, *batch, size)`, for training only: `reparameterized` fresh noise."""
+        return self.reparameterized(self._noise(shape, generator), temperature)
+
+    def reparameterized(self, noise: Tensor, temperature: float | Tensor) -> Tensor:
+        """Differentiable codes made from `noise` `(…, size)` of `LatentSpec.noise`, for training only.
 
         Real units by reparameterisation (3.16); categorical blocks relaxed by Gumbel-Softmax at `temperature`
         (Jang et al. 2017; Maddison et al. 2017), so they are not one-hot.
         """
+        normal, gumbels = self.latents.split(noise)
         blocks = [
-            F.softmax((block + _gumbel(block, shape, generator)) / temperature, dim=-1)
-            for block in self.log_probs
+            F.softmax((log_probs + gumbel) / temperature, dim=-1)
+            for log_probs, gumbel in zip(self.log_probs, gumbels, strict=True)
         ]
-        return torch.cat([self._normal(shape, generator), *blocks], dim=-1)
+        return torch.cat([self.mean + self.stddev * normal, *blocks], dim=-1)
 
     def log_prob(self, codes: Tensor) -> Tensor:
         """Log-density of exact codes `(…, size)`, summed over units: `(…)`, in nats."""
@@ -229,17 +248,10 @@ class CodeDistribution:
         ]
         return torch.cat([normal, *categorical], dim=-1)
 
-    def _normal(self, shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
-        noise = torch.randn(
-            *shape, *self.mean.shape, generator=generator, device=self.mean.device, dtype=self.mean.dtype
+    def _noise(self, shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
+        return self.latents.noise(
+            (*shape, *self.batch_shape), generator, device=self.mean.device, dtype=self.mean.dtype
         )
-        return self.mean + self.stddev * noise
-
-
-def _gumbel(like: Tensor, shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
-    """Standard Gumbel noise `(*shape, *like.shape)`: minus the log of a unit exponential."""
-    noise = torch.empty(*shape, *like.shape, device=like.device, dtype=like.dtype)
-    return -noise.exponential_(generator=generator).log()
 
 
 def _expected(log_probs: Tensor, values: Tensor) -> Tensor:

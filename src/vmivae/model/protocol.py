@@ -25,5 +25,5 @@ class LatentVariableModel(Protocol):
         ...
 
     def likelihood(self, codes: Tensor) -> Distribution:
-        """`p(x|z)` for codes `(B, size)`: batch shape `(B,)`, event = one image; needs `sample` and `log_prob`."""
+        """`p(x|z)` for codes `(B, size)`: batch `(B,)`, event = one image; needs `sample`, `log_prob`."""
         ...
