@@ -1,0 +1,192 @@
+"""All scores of one model on the test split, and the main ones on the training split beside them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.metrics import normalized_mutual_info_score
+from torch import Tensor
+
+from vmivae.errors import DataError, NonFiniteError
+from vmivae.evaluation.elbo import (
+    ElboParts,
+    EncodingModel,
+    Progress,
+    active_units,
+    elbo_parts,
+    log_likelihood,
+)
+from vmivae.evaluation.labels import Labels, label_information, majority_map
+from vmivae.model import CodeDistribution
+
+Scores = dict[str, Any]
+
+
+class LabelledImages(Protocol):
+    """A split: images `(N, C, H, W)`, and labels `(N,)` if it has any."""
+
+    @property
+    def images(self) -> NDArray[np.uint8]:
+        """uint8; a pixel is `x = value / 255`."""
+        ...
+
+    @property
+    def labels(self) -> Labels | None:
+        """Non-negative classes."""
+        ...
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores and codes of one model.
+
+    Attributes:
+        metrics: the numbers of metrics/evaluation.json; nats per image unless a name says otherwise.
+        units: one row per unit, all with the same keys; None where a number does not apply.
+        codes: the posterior of every image of the splits `train` and `test`.
+    """
+
+    metrics: Scores
+    units: list[Scores]
+    codes: dict[str, CodeDistribution]
+
+
+def evaluate(
+    model: EncodingModel,
+    train: LabelledImages,
+    test: LabelledImages,
+    importance_samples: int,
+    likelihood_in_support: bool,
+    seed: int,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Score a model on all images of both splits.
+
+    Args:
+        model: the model, on the device of its prior.
+        train: the split that the model was trained on; majority maps are fitted on its labels.
+        test: the split that is scored.
+        importance_samples: K of the log-likelihood estimate.
+        likelihood_in_support: whether pixels are values that the likelihood can produce. If not (grey pixels
+            under a Bernoulli), the distortion is a cross-entropy and there is no log-likelihood.
+        seed: of the codes that are drawn.
+        progress: called with what is being done, how far it is, how much there is, and the state in words.
+
+    Raises:
+        DataError: a split has fewer than two images.
+        NonFiniteError: a score is not finite for some image.
+    """
+    for name, split in (("train", train), ("test", test)):
+        if len(split.images) < 2:
+            raise DataError(
+                f"{name} split: a standard error needs at least 2 images, got {len(split.images)}"
+            )
+    generator = torch.Generator(model.prior.mean.device).manual_seed(seed)
+    parts = elbo_parts(model, test.images, generator, progress, "ELBO, test split")
+    metrics: Scores = {"likelihood_in_support": likelihood_in_support}
+    metrics |= _elbo_scores(parts, likelihood_in_support)
+    if likelihood_in_support:
+        estimates = log_likelihood(model, test.images, importance_samples, generator, progress)
+        metrics |= _mean("log_likelihood_iwae", estimates) | {"importance_samples": importance_samples}
+    train_parts = elbo_parts(model, train.images, generator, progress, "ELBO, training split")
+
+    units = _unit_scores(parts)
+    if test.labels is not None:
+        _add(units, _information_scores(parts.posterior, test.labels, seed))
+    if train.labels is not None and test.labels is not None:
+        _add(units, _agreement_scores(train_parts.posterior, train.labels, parts.posterior, test.labels))
+    metrics["active_units"] = sum(scores["active"] for scores in units.values())
+    metrics["units"] = units
+    metrics["train"] = _elbo_scores(train_parts, likelihood_in_support)
+    return Evaluation(
+        metrics,
+        [
+            {"unit": unit} | {column: scores.get(column) for column in UNIT_COLUMNS}
+            for unit, scores in units.items()
+        ],
+        {"train": train_parts.posterior, "test": parts.posterior},
+    )
+
+
+UNIT_COLUMNS = (
+    "rate",
+    "rate_se",
+    "activity",
+    "active",
+    "label_information",
+    "label_information_shuffled",
+    "accuracy",
+    "accuracy_se",
+    "accuracy_train",
+    "nmi",
+)
+"""What plots/units.csv says of each unit."""
+
+
+def _elbo_scores(parts: ElboParts, likelihood_in_support: bool) -> Scores:
+    real = parts.posterior.latents.continuous
+    return (
+        {"images": len(parts.distortion)}
+        | _mean("distortion", parts.distortion)
+        | {"distortion_kind": "negative log-likelihood" if likelihood_in_support else "cross-entropy"}
+        | _mean("rate", parts.rate)
+        | _mean("rate_continuous", parts.rate_per_unit[:, :real].sum(-1))
+        | _mean("rate_discrete", parts.rate_per_unit[:, real:].sum(-1))
+        | _mean("elbo" if likelihood_in_support else "negative_cross_entropy_minus_rate", parts.elbo)
+        | _mean("mse", parts.squared_error)
+    )
+
+
+def _unit_scores(parts: ElboParts) -> dict[str, Scores]:
+    activity, active = active_units(parts.posterior)
+    return {
+        unit: _mean("rate", parts.rate_per_unit[:, j])
+        | {"activity": float(activity[j]), "active": bool(active[j])}
+        for j, unit in enumerate(parts.posterior.latents.units)
+    }
+
+
+def _information_scores(posterior: CodeDistribution, labels: Labels, seed: int) -> dict[str, Scores]:
+    shuffled = np.random.default_rng(seed).permutation(labels)
+    chance = label_information(posterior, shuffled)
+    return {
+        unit: {"label_information": information, "label_information_shuffled": chance[unit]}
+        for unit, information in label_information(posterior, labels).items()
+    }
+
+
+def _agreement_scores(
+    train: CodeDistribution, train_labels: Labels, test: CodeDistribution, test_labels: Labels
+) -> dict[str, Scores]:
+    """How well each categorical unit's most probable class names the label, by the training majority map."""
+    scores = {}
+    for unit, train_probs, test_probs in zip(
+        test.latents.discrete_units, train.probs, test.probs, strict=True
+    ):
+        train_classes, test_classes = train_probs.argmax(-1).numpy(), test_probs.argmax(-1).numpy()
+        majority = majority_map(train_classes, train_labels, train_probs.shape[-1])
+        scores[unit] = (
+            _mean("accuracy", torch.from_numpy(majority[test_classes] == test_labels).double())
+            | {"accuracy_train": float((majority[train_classes] == train_labels).mean())}
+            | {"nmi": float(normalized_mutual_info_score(test_labels, test_classes))}
+            | {"majority_map": majority.tolist()}
+        )
+    return scores
+
+
+def _add(units: dict[str, Scores], more: dict[str, Scores]) -> None:
+    for unit, scores in more.items():
+        units[unit] |= scores
+
+
+def _mean(name: str, values: Tensor) -> Scores:
+    """The mean over images and its standard error, `s / √N` with N − 1 degrees of freedom."""
+    wrong = int((~values.isfinite()).sum())
+    if wrong:
+        raise NonFiniteError(f"{name}: not finite for {wrong} of {len(values)} images")
+    return {name: float(values.mean()), f"{name}_se": float(values.std()) / math.sqrt(len(values))}
