@@ -49,7 +49,11 @@ def replace_directory(path: Path) -> Iterator[Path]:
         if path.exists():
             before = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
             path.replace(before)
-            temporary.replace(path)
+            try:
+                temporary.replace(path)
+            except BaseException:
+                before.replace(path)
+                raise
             shutil.rmtree(before)
         else:
             temporary.replace(path)

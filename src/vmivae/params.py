@@ -5,10 +5,11 @@ This is the only module that knows the file. Stages read it and hand plain value
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -29,6 +30,8 @@ SOURCES = (
     "folder",
     "npz",
 )
+UNSPLIT_SOURCES = ("mnist5k", "digits", "folder", "npz")
+"""Sets that come, or may come, without a test split of their own."""
 MAX_STEPS = 10**9
 
 
@@ -110,7 +113,7 @@ class Train(Group):
     batch_size: Annotated[int, Field(ge=1, le=10**6)]
     learning_rate: Positive
     clip_norm: Positive | None
-    temperature: Positive | TemperatureRamp
+    temperature: Positive | TemperatureRamp = 0.67
     device: Literal["auto", "cpu", "cuda", "mps"]
     precision: Literal["auto", "fp32", "bf16"]
     compile: Literal["auto"] | bool
@@ -159,8 +162,8 @@ def load_params(path: str | Path = "params.yaml") -> Params:
     """Read and check a params.yaml.
 
     Raises:
-        ParameterError: the file is missing or not YAML, or a key is unknown, missing, of the wrong type, out of
-            range, or without effect beside the others. One line, naming the key, the value and what is accepted.
+        ParameterError: the file is missing or not YAML, or a key is unknown, missing, of the wrong type, out
+            of range, or without effect beside the others. One line: the key, the value, what is accepted.
     """
     path = Path(path)
     try:
@@ -169,12 +172,12 @@ def load_params(path: str | Path = "params.yaml") -> Params:
         raise ParameterError(f"{path}: cannot be read ({_reason(error)})") from None
     try:
         content = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
-    except (yaml.YAMLError, RecursionError) as error:
+    except Exception as error:  # a malformed scalar or key makes PyYAML raise whatever Python does
         raise ParameterError(f"{path}: is not YAML ({' '.join(str(error).split())})") from None
     try:
         params = Params.model_validate(content)
     except ValidationError as error:
-        raise ParameterError(_explain(error, path)) from None
+        raise ParameterError(_explain(error, content, path)) from None
     for complaint in _inconsistencies(params):
         raise ParameterError(f"{complaint} ({path})")
     return params
@@ -182,47 +185,65 @@ def load_params(path: str | Path = "params.yaml") -> Params:
 
 def _inconsistencies(params: Params) -> list[str]:
     """What is wrong between keys. A key that has no effect may be left at its default, never set."""
-    latents, objective, model = params.latents, params.objective, params.model
+    latents, objective, model, data = params.latents, params.objective, params.model, params.data
     found = []
     if not latents.continuous and not latents.discrete:
         found.append("latents: needs at least one unit, got continuous: 0 and discrete: []")
-    if model.architecture == "conv" and params.data.image_size not in (32, 64):
+    if model.architecture == "conv" and data.image_size not in (32, 64):
         found.append(
             "data.image_size: must be 32 or 64 with model.architecture: conv (any size with mlp), "
-            f"got {params.data.image_size}"
+            f"got {data.image_size}"
         )
     if model.likelihood != "gaussian":
         found += _unused(params, "model.scale", f"model.likelihood: {model.likelihood}", "gaussian")
-    if params.data.source == "emnist" and params.data.split is None:
+    if data.source == "emnist" and data.split is None:
         found.append(
-            "data.split: must be one of balanced, byclass, bymerge, letters, digits, mnist with data.source: emnist"
+            "data.split: must be one of balanced, byclass, bymerge, letters, digits, mnist "
+            "with data.source: emnist, got null"
         )
-    if params.data.source != "emnist":
-        found += _unused(params, "data.split", f"data.source: {params.data.source}", "emnist")
+    if data.source != "emnist":
+        found += _unused(params, "data.split", f"data.source: {data.source}", "emnist")
+    if data.source not in UNSPLIT_SOURCES:
+        for key in ("data.test_fraction", "data.split_seed"):
+            found += _unused(
+                params, key, f"data.source: {data.source}", f"one of {', '.join(UNSPLIT_SOURCES)}"
+            )
     chosen = f"objective.regularizer: {objective.regularizer}"
     if objective.regularizer == "capacity":
         found += _unused(params, "objective.beta", chosen, "beta")
     else:
         for key in ("objective.gamma", "objective.capacity.continuous", "objective.capacity.discrete"):
             found += _unused(params, key, chosen, "capacity")
-    if objective.regularizer == "capacity" and not latents.continuous:
-        found += _unused(params, "objective.capacity.continuous", "latents.continuous: 0", "at least 1")
-    if objective.regularizer == "capacity" and not latents.discrete:
-        found += _unused(params, "objective.capacity.discrete", "latents.discrete: []", "at least one unit")
+    for part, absent, needed in (
+        ("continuous", not latents.continuous, "at least 1"),
+        ("discrete", not latents.discrete, "a list of at least one unit"),
+    ):
+        if not absent:
+            continue
+        because = f"latents.{part}: {_shown(getattr(latents, part))}"
+        found += _unused(params, f"objective.capacity.{part}", because, needed)
+        if isinstance(objective.gamma, PerType):
+            found.append(
+                f"objective.gamma.{part}: has no effect with {because}; give objective.gamma as one number, "
+                f"got {_shown(getattr(objective.gamma, part))}"
+            )
+        if part == "discrete":
+            found += _unused(params, "train.temperature", because, needed)
     most = sum(math.log(classes) for classes in latents.discrete)
     if objective.regularizer == "capacity" and latents.discrete:
         ramp = objective.capacity.discrete
         for name, value in (("start", ramp.start), ("end", ramp.end)):
             if value is not None and value > most + 1e-9:
                 found.append(
-                    f"objective.capacity.discrete.{name}: must be ≤ {most:.4f} = Σ log K_j nats, the most that "
-                    f"latents.discrete: {list(latents.discrete)} can carry, got {value} (null means that most)"
+                    f"objective.capacity.discrete.{name}: must be ≤ {most:.4f} = Σ log K_j nats, the most "
+                    f"that latents.discrete: {_shown(latents.discrete)} can carry, got {_shown(value)} "
+                    "(end: null means that most)"
                 )
     return found
 
 
 def _unused(params: Params, key: str, because: str, needed: str) -> list[str]:
-    """A complaint for every key at or below `key` that was set to other than its default."""
+    """A complaint if `key`, or a key of the ramp that it is, was set to other than its default."""
     holder: Any = params
     *above, name = key.split(".")
     for part in above:
@@ -237,91 +258,147 @@ def _unused(params: Params, key: str, because: str, needed: str) -> list[str]:
             for part in values
             if values[part] != defaults[part]
         )
-    shown = "null" if default is None else default
     setting = because.split(":")[0]
     return [
-        f"{key}: has no effect with {because}; leave it at {shown} or set {setting} to {needed}, got {value}"
+        f"{key}: has no effect with {because}; leave it at {_shown(default)} or set {setting} to {needed}, "
+        f"got {_shown(value)}"
     ]
 
 
-def _explain(error: ValidationError, path: Path) -> str:
+def _explain(error: ValidationError, content: Any, path: Path) -> str:
     """One line for the first fault, and how many more there are."""
-    faults = _distinct(error.errors(include_url=False))
-    more = f"; and {len(faults) - 1} more" if len(faults) > 1 else ""
-    return f"{faults[0]} ({path}{more})"
+    lines = _complaints(error.errors(include_url=False), content)
+    more = f"; and {len(lines) - 1} more" if len(lines) > 1 else ""
+    return f"{lines[0]} ({path}{more})"
 
 
-def _distinct(errors: list[ErrorDetails]) -> list[str]:
-    """Faults by key. The branches of a union each complain; the one that fits the value's kind is kept."""
-    by_key: dict[str, list[ErrorDetails]] = {}
+Location = tuple[str | int, ...]
+
+
+def _complaints(errors: list[ErrorDetails], content: Any) -> list[str]:
+    """One line for each key at fault, unknown keys first: they are often why another one is missing.
+
+    Where several kinds of value are accepted, each kind complains. Of a mapping only its own keys are told
+    of, and of a number of the right kind only its range.
+    """
+    by_key: dict[Location, list[ErrorDetails]] = {}
     for fault in errors:
-        by_key.setdefault(_key(fault), []).append(fault)
-    lines = []
-    for key, faults in by_key.items():
-        accepted = " or ".join(dict.fromkeys(_accepted(fault) for fault in faults))
-        value = faults[0]["input"]
-        kind = faults[0]["type"]
-        if kind == "extra_forbidden":
-            lines.append(f"{key}: unknown key")
+        by_key.setdefault(_location(fault, content), []).append(fault)
+    unknown, others = [], []
+    for location, faults in by_key.items():
+        name = _dotted(location)
+        kind, value = faults[0]["type"], faults[0]["input"]
+        if kind in ("extra_forbidden", "invalid_key"):
+            keys = ", ".join(_group(location[:-1]).model_fields)
+            unknown.append(f"{name}: unknown key; {_dotted(location[:-1])} has {keys}")
         elif kind == "missing":
-            lines.append(f"{key}: missing")
-        else:
-            lines.append(f"{key}: must be {accepted}, got {_shown(value)}")
-    return lines
+            others.append(f"{name}: missing")
+        elif not (isinstance(value, dict) and any(_below(other, location) for other in by_key)):
+            shown = repr(value) if isinstance(value, float) else _shown(value)
+            ranges = [fault for fault in faults if fault["type"] in RANGES]
+            others.append(f"{name}: must be {_accepted(ranges or faults)}, got {shown}")
+    return unknown + others
 
 
-def _key(fault: ErrorDetails) -> str:
-    # Union branches appear in the location as type names ('float', 'literal[…]', 'PerType'): not keys.
-    parts = [str(part) for part in fault["loc"]]
-    keys = [
-        p
-        for p in parts
-        if re.fullmatch(r"[a-z_0-9]+", p) and p not in {"float", "bool", "int", "str", "none"}
-    ]
-    return ".".join(keys) or "params.yaml"
+def _location(fault: ErrorDetails, content: Any) -> Location:
+    """The keys that lead to a fault, without the names of the kinds tried that pydantic puts among them."""
+    keys: list[str | int] = []
+    for part in fault["loc"]:
+        entries = dict(enumerate(content)) if isinstance(content, list) else content
+        if isinstance(entries, dict) and part in entries:
+            content = entries[part]
+            keys.append(part)
+    if fault["type"] == "missing":
+        keys.append(fault["loc"][-1])
+    return tuple(keys)
 
 
-def _accepted(fault: ErrorDetails) -> str:
+def _dotted(location: Location) -> str:
+    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in location)
+    return " ".join(text.lstrip(".").split()) or "the file"
+
+
+def _below(location: Location, above: Location) -> bool:
+    return len(location) > len(above) and location[: len(above)] == above
+
+
+def _group(location: Location) -> type[Group]:
+    """The schema of the block at a location."""
+    group: type[Group] = Params
+    for key in location:
+        annotation = group.model_fields[str(key)].annotation
+        kinds = (annotation, *get_args(annotation))
+        group = next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Group))
+    return group
+
+
+def _accepted(faults: list[ErrorDetails]) -> str:
+    """What would have been accepted, all kinds of value together: `auto, true or false`."""
+    choices = list(dict.fromkeys(choice for fault in faults for choice in _choices(fault)))
+    if all(fault["type"] == "literal_error" for fault in faults) and len(choices) > 1:
+        return f"one of {', '.join(choices)}"
+    return " or ".join(filter(None, (", ".join(choices[:-1]), choices[-1])))
+
+
+def _choices(fault: ErrorDetails) -> list[str]:
     context = fault.get("ctx", {})
     match fault["type"]:
-        case "greater_than":
-            return f"> {context['gt']}"
-        case "greater_than_equal":
-            return f"≥ {context['ge']}"
-        case "less_than":
-            return f"< {context['lt']}"
-        case "less_than_equal":
-            return f"≤ {context['le']}"
         case "literal_error":
-            return f"one of {context['expected']}".replace("'", "").replace(" or ", ", ")
-        case "float_type" | "finite_number":
-            return "a finite number"
-        case "int_type":
-            return "a whole number"
+            return re.findall(r"'(\w+)'", context["expected"])
         case "bool_type":
-            return "true or false"
-        case "string_type":
-            return "text"
-        case "string_too_short":
-            return "non-empty text"
-        case "tuple_type":
-            return "a list"
+            return ["true", "false"]
         case "model_type" | "model_attributes_type":
-            return "a block of keys"
-        case "none_required":
-            return "null"
-        case "too_long":
-            return f"a list of at most {context['max_length']}"
-        case "string_too_long":
-            return f"text of at most {context['max_length']} characters"
+            group = next(kind for kind in Group.__subclasses__() if kind.__name__ == context["class_name"])
+            return ["{" + ", ".join(f"{key}: …" for key in group.model_fields) + "}"]
+        case kind if kind in RANGES:
+            sign, bound = RANGES[kind]
+            return [f"{sign} {_shown(context[bound])}"]
+        case kind if kind in KINDS:
+            return [KINDS[kind].format_map(context)]
         case _:
-            return fault["msg"]
+            return [" ".join(fault["msg"].split())]
+
+
+RANGES = {
+    "greater_than": (">", "gt"),
+    "greater_than_equal": ("≥", "ge"),
+    "less_than": ("<", "lt"),
+    "less_than_equal": ("≤", "le"),
+}
+KINDS = {
+    "float_type": "a finite number",
+    "finite_number": "a finite number",
+    "int_type": "a whole number",
+    "string_type": "text",
+    "string_too_short": "text that is not empty",
+    "string_too_long": "text of at most {max_length} characters",
+    "tuple_type": "a list",
+    "too_long": "a list of at most {max_length}",
+    "none_required": "null",
+}
 
 
 def _shown(value: Any) -> str:
-    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    text = " ".join(text.split())
+    """A value as one would write it in the file, cut short if it is long."""
+    if isinstance(value, BaseModel):
+        value = value.model_dump()
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        value = int(value)
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        text = f"a {type(value).__name__}"
+    if not isinstance(value, str) or _is_plain(value):
+        text = text.replace('"', "")
     return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a word needs no quotes to be read as text."""
+    return re.fullmatch(r"[A-Za-z_][\w./-]*", text) is not None and text.lower() not in _NOT_TEXT
+
+
+_NOT_TEXT = {"null", "true", "false", "yes", "no", "on", "off"}
 
 
 def _reason(error: Exception) -> str:
@@ -352,5 +429,7 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d[\d_]*)(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$"),
+    list("-+.0123456789"),
 )

@@ -1,0 +1,68 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vmivae.stage import ProgressReporter
+
+SOURCE = Path(__file__).parents[1] / "src"
+
+
+def run(body: str) -> subprocess.CompletedProcess[str]:
+    script = f"""
+import sys
+sys.path.insert(0, {str(SOURCE)!r})
+from vmivae import errors, stage
+def main() -> None:
+    {body}
+if __name__ == "__main__":
+    stage.run(main)
+"""
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        ("ParameterError", 2),
+        ("DataError", 2),
+        ("UserError", 2),
+        ("NonFiniteError", 3),
+        ("ImpossibleEstimateError", 3),
+    ],
+)
+def test_a_users_error_is_one_line_and_a_code(error, code):
+    result = run(f"raise errors.{error}('seed: must be ≥ 0, got -1 (params.yaml)')")
+    assert result.returncode == code
+    assert result.stderr == "error: seed: must be ≥ 0, got -1 (params.yaml)\n"
+    assert result.stdout == ""
+
+
+def test_success_is_silent():
+    result = run("pass")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_a_fault_of_ours_keeps_its_traceback():
+    result = run("raise RuntimeError('ours')")
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr
+    assert "RuntimeError: ours" in result.stderr
+
+
+def test_an_interruption_exits_with_130():
+    result = run("raise KeyboardInterrupt")
+    assert result.returncode == 130
+    assert "Traceback" not in result.stderr
+
+
+def test_away_from_a_terminal_progress_is_a_line_now_and_then_and_at_the_end(capsys):
+    with ProgressReporter(seconds=1000.0) as progress:
+        progress("training", 1, 3, "loss 2.0")
+        progress("training", 2, 3, "loss 1.5")
+        progress("training", 3, 3, "loss 1.0")
+        progress("scoring", 5, 5, "")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-2:] == ["training: 3/3 loss 1.0", "scoring: 5/5"]
+    assert "training: 2/3 loss 1.5" not in lines
