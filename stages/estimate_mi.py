@@ -1,0 +1,33 @@
+"""Measure what the codes of models/vae know; write models/q_network, metrics/mi.json and two files in plots."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from vmivae import load_params, load_vae, stage, tracking
+from vmivae.data import load_prepared
+from vmivae.files import write_csv, write_json
+from vmivae.mutual_information import EstimateConfig, estimate, save_q_network
+
+
+def main() -> None:
+    """Measure what the codes of models/vae know about the images of data/prepared."""
+    params = load_params()
+    settings = params.mutual_information.model_dump()
+    split = settings.pop("split")
+    with tracking.stage("estimate_mi", params), stage.ProgressReporter() as progress:
+        images = torch.from_numpy(np.array(getattr(load_prepared().measured(), split).images))
+        model = load_vae("models/vae")
+        result = estimate(
+            model, images, EstimateConfig.from_dict(settings), seed=params.seed, progress=progress
+        )
+        save_q_network(result.q_network, Path("models/q_network"))
+        write_csv(Path("plots/q_network.csv"), [asdict(row) for row in result.history])
+        write_csv(Path("plots/information.csv"), result.rows())
+        write_json(Path("metrics/mi.json"), result.to_dict())
+
+
+if __name__ == "__main__":
+    stage.run(main)

@@ -1,0 +1,91 @@
+"""Small models with known answers, and one that records what it is asked to decode."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, Independent, Normal
+
+from vmivae.model.latents import CodeDistribution, LatentSpec
+from vmivae.model.reference import LinearGaussian
+
+
+def orthogonal(features: int, lengths: list[float], scale: float = 1.0, seed: int = 0) -> LinearGaussian:
+    """Linear-Gaussian model whose columns are orthogonal and of the given lengths."""
+    generator = torch.Generator().manual_seed(seed)
+    basis = torch.linalg.qr(torch.randn(features, len(lengths), generator=generator))[0]
+    return LinearGaussian(basis * torch.tensor(lengths), scale)
+
+
+def correlated(features: int, units: int, scale: float = 1.0, seed: int = 0) -> LinearGaussian:
+    """Linear-Gaussian model with a random map, so that its exact posterior has dependent units."""
+    generator = torch.Generator().manual_seed(seed)
+    return LinearGaussian(torch.randn(features, units, generator=generator) / features**0.5 * 2, scale)
+
+
+@dataclass
+class Table:
+    """Images are rows of a table, chosen by one categorical unit, with normal noise; real units are ignored.
+
+    Args:
+        rows: `(K, *event)`.
+        scale: of the noise.
+        continuous: number of ignored real units.
+    """
+
+    rows: Tensor
+    scale: float
+    continuous: int = 0
+    decoded: list[Tensor] = field(default_factory=list)
+
+    @property
+    def latents(self) -> LatentSpec:
+        return LatentSpec(self.continuous, (len(self.rows),))
+
+    @property
+    def prior(self) -> CodeDistribution:
+        return CodeDistribution.prior(self.latents)
+
+    def likelihood(self, codes: Tensor) -> Distribution:
+        self.decoded.append(codes)
+        mean = torch.einsum("bk,k...->b...", codes[:, self.continuous :], self.rows)
+        return Independent(
+            Normal(mean, self.scale, validate_args=False), self.rows.ndim - 1, validate_args=False
+        )
+
+    def posterior(self, images: Tensor) -> CodeDistribution:
+        size = len(images)
+        distance = (images[:, None] - self.rows).flatten(2).square().sum(-1)
+        return CodeDistribution(
+            torch.zeros(size, self.continuous), torch.ones(size, self.continuous), [-0.5 * distance]
+        )
+
+
+@dataclass(frozen=True)
+class NarrowEncoder:
+    """A linear-Gaussian model whose encoder maps every image to `N(m, s² I)`: case 5 of the known answers."""
+
+    decoder: LinearGaussian
+    mean: float
+    stddev: float
+
+    @property
+    def latents(self) -> LatentSpec:
+        return self.decoder.latents
+
+    @property
+    def prior(self) -> CodeDistribution:
+        return self.decoder.prior
+
+    def likelihood(self, codes: Tensor) -> Distribution:
+        return self.decoder.likelihood(codes)
+
+    def posterior(self, images: Tensor) -> CodeDistribution:
+        shape = len(images), self.latents.continuous
+        return CodeDistribution(torch.full(shape, self.mean), torch.full(shape, self.stddev))
+
+    def information(self) -> float:
+        """Exact `I_r(z; x)` with `r = N(m, s² I)`: that of the map `sW` with standard normal codes."""
+        return float(LinearGaussian(self.stddev * self.decoder.weight, self.decoder.scale).information())
