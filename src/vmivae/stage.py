@@ -13,14 +13,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from vmivae.errors import UserError
 
 
-def run(main: Callable[..., None]) -> None:
-    """Run `main` as a Typer command.
+def run(*commands: Callable[..., None]) -> None:
+    """Run a function as a Typer command, or several as the subcommands of one.
 
     A `UserError` is printed as one line on stderr and exits with its code (2 for bad input); an interruption
     exits with 130.
     """
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
+    for command in commands:
+        app.command()(command)
     try:
         app()
     except UserError as error:

@@ -1,0 +1,171 @@
+"""The row of a running stage: live curves while it runs, its files afterwards, its failure otherwise."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from vmivae.tracking.configuration import Configuration
+from vmivae.tracking.facts import device_facts, present_facts, read_facts, save_facts
+from vmivae.tracking.mirror import (
+    FAILURE_TAG,
+    Point,
+    curve_prefix,
+    is_logged,
+    live_steps,
+    log_points,
+    mirror,
+    open_row,
+)
+from vmivae.tracking.store import Store, main_root, open_store, shown, tracking_uri
+from vmivae.tracking.tree import Tree
+
+if TYPE_CHECKING:
+    from vmivae.params import Params
+
+FLUSH_SECONDS = 2.0
+REASON_CHARACTERS = 500
+
+
+class StageRun:
+    """What a running stage can tell MLflow. Nothing here ever fails the stage.
+
+    After the first thing that the store did not take, one warning is printed and the store is left alone; the
+    next stage, or `make sync`, fills in what is missing from the files.
+    """
+
+    def __init__(self, name: str, params: Params) -> None:
+        self._name = name
+        self._params = params
+        self._root = main_root()
+        self._store: Store | None = None
+        self._run_id = ""
+        self._prefix = ""
+        self._points: list[Point] = []
+        self._there: dict[str, set[int]] = {}
+        self._flushed = time.monotonic()
+        self._live = False
+        self._silent = False
+        self._facts = present_facts()
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Add a point to each named curve at a training step; values that are not finite are left out."""
+        if not self._live:
+            return
+        self._points += [
+            (self._prefix + name, float(value), step)
+            for name, value in values.items()
+            if math.isfinite(value)
+        ]
+        if time.monotonic() - self._flushed >= FLUSH_SECONDS:
+            self._flush()
+
+    def timing(self, name: str, seconds: float) -> None:
+        """Record a duration or a throughput, which no file of the stage may hold."""
+        self._facts["timings"][name] = float(seconds)
+
+    def start(self) -> None:
+        """Show the configuration's row as running. Before the data are prepared there is none."""
+        if self._name != "prepare":
+            self._attempt(self._open)
+
+    def finish(self) -> None:
+        """Keep the stage's facts and mirror its files and those that it was made from."""
+        self._flush()
+        self._facts["seconds"] = time.time() - self._facts["started"]
+        self._facts |= device_facts(self._params.train.device)
+        configuration = Configuration(Tree.folder())
+        save_facts(self._root, configuration.key, self._name, self._facts)
+        self._attempt(self._mirror, configuration)
+
+    def fail(self, error: BaseException) -> None:
+        """Show the row as failed, or as killed where the stage was interrupted, with the reason."""
+        self._flush()
+        if self._run_id:
+            self._attempt(self._mark, error)
+
+    def _open(self) -> None:
+        configuration = Configuration(Tree.folder())
+        self._store = open_store(self._root, self._params.tracking.experiment)
+        row = open_row(self._store, configuration, self._facts["experiment"])
+        self._run_id = row.info.run_id
+        self._store.client.update_run(self._run_id, status="RUNNING")
+        self._prefix = curve_prefix(configuration, self._name)
+        # A repeat draws the same curves again: those that are there stay.
+        self._live = not is_logged(row, self._name)
+
+    def _mirror(self, configuration: Configuration) -> None:
+        store = self._store or open_store(self._root, self._params.tracking.experiment)
+        stages = configuration.upstream(self._name)
+        facts = read_facts(self._root, configuration.key)
+        run_id = mirror(store, configuration, stages, facts, self._facts["experiment"])
+        store.client.set_terminated(run_id, "FINISHED")
+
+    def _mark(self, error: BaseException) -> None:
+        assert self._store is not None
+        interrupted = isinstance(error, KeyboardInterrupt)
+        reason = "interrupted" if interrupted else " ".join(str(error).split()) or type(error).__name__
+        text = f"{self._name}: {reason}"[:REASON_CHARACTERS]
+        self._store.client.set_tag(self._run_id, FAILURE_TAG, text)
+        self._store.client.set_terminated(self._run_id, "KILLED" if interrupted else "FAILED")
+
+    def _flush(self) -> None:
+        points, self._points = self._points, []
+        self._flushed = time.monotonic()
+        if points:
+            self._attempt(self._log, points)
+
+    def _log(self, points: list[Point]) -> None:
+        assert self._store is not None
+        # A resumed stage draws from its last checkpoint on, over points that are there.
+        for name in {name for name, _, _ in points} - self._there.keys():
+            self._there[name] = live_steps(self._store, self._run_id, name)
+        log_points(
+            self._store, self._run_id, [point for point in points if point[2] not in self._there[point[0]]]
+        )
+
+    def _attempt(self, action: Callable[..., None], *arguments: Any) -> None:
+        """Act, unless an earlier attempt failed; whatever goes wrong becomes one warning."""
+        if self._silent:
+            return
+        try:
+            action(*arguments)
+        except Exception as error:
+            self._silent, self._live = True, False
+            print(
+                f"warning: MLflow at {shown(tracking_uri(self._root))} did not take the results "
+                f"({one_line(error)}); they are in the files, `make sync` mirrors them later",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+@contextmanager
+def stage(name: str, params: Params) -> Iterator[StageRun]:
+    """Run a stage of dvc.yaml in the current folder under its row in MLflow.
+
+    On success the row takes the files that the stage wrote and those they were made from; on an exception it
+    shows the failure, and the exception goes on. A store that is down or slow costs seconds and one warning.
+
+    Args:
+        name: of the stage in dvc.yaml.
+        params: `tracking.experiment` names the MLflow experiment.
+    """
+    run = StageRun(name, params)
+    run.start()
+    try:
+        yield run
+    except BaseException as error:
+        run.fail(error)
+        raise
+    run.finish()
+
+
+def one_line(error: Exception) -> str:
+    """What an error says, on one line of at most 200 characters."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 200 else text[:199] + "…"

@@ -1,0 +1,129 @@
+"""Where rows are kept: one store per main checkout, or the server that `MLFLOW_TRACKING_URI` names."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from filelock import FileLock
+
+from vmivae.errors import UserError
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+KEY_TAG = "vmivae.key"
+LOCK_SECONDS = 60.0
+
+# MLflow reads these when it is imported or called. By its own defaults a dead server costs minutes.
+ENVIRONMENT = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+
+
+class StoreError(UserError):
+    """The store cannot be used as it is; says what to do."""
+
+
+def main_root() -> Path:
+    """Root of the main checkout, also from within the throw-away copies that DVC makes below its .dvc/tmp."""
+    here = Path(os.environ.get("DVC_ROOT") or Path.cwd()).resolve()
+    for folder in (here, *here.parents):
+        if folder.name == "tmp" and folder.parent.name == ".dvc":
+            return folder.parent.parent
+    return here
+
+
+def tracking_uri(root: Path) -> str:
+    """`MLFLOW_TRACKING_URI`, or the SQLite file mlflow.db at `root`; relative paths are taken from `root`."""
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
+    if uri.startswith("sqlite:///") and not uri.startswith("sqlite:////"):
+        return f"sqlite:///{root / uri.removeprefix('sqlite:///')}"
+    if "://" not in uri and not uri.startswith(("file:", "databricks")):
+        return str(root / uri)
+    return uri
+
+
+def is_server(uri: str) -> bool:
+    """Whether rows go to a server, which keeps the artifacts too."""
+    return uri.startswith(("http://", "https://", "databricks"))
+
+
+def shown(uri: str) -> str:
+    """The address without the password that it may hold."""
+    parts = urlsplit(uri)
+    return uri.replace(f"{parts.netloc.rpartition('@')[0]}@", "", 1) if "@" in parts.netloc else uri
+
+
+@dataclass(frozen=True)
+class Store:
+    """An MLflow experiment, and the lock under which its rows are made and filled.
+
+    The lock (a file at the main checkout's root) keeps parallel workers from making one row twice, and from
+    the failures that parallel first uses of an SQLite store have.
+    """
+
+    client: MlflowClient
+    experiment_id: str
+    lock: FileLock
+
+    def find(self, key: str) -> Run | None:
+        """The row of a configuration."""
+        rows = self.search(f"tags.`{KEY_TAG}` = '{key}'")
+        return rows[0] if rows else None
+
+    def search(self, condition: str) -> list[Run]:
+        """Rows that fulfil a condition in MLflow's language, oldest first."""
+        return list(
+            self.client.search_runs([self.experiment_id], condition, order_by=["attributes.start_time ASC"])
+        )
+
+
+def connect(root: Path) -> tuple[MlflowClient, FileLock]:
+    """A client of the main checkout's store, whose tables are there from now on, and the store's lock."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    from mlflow import MlflowClient
+
+    folder = root / ".vmivae"
+    folder.mkdir(exist_ok=True)
+    lock = FileLock(folder / "store.lock", timeout=LOCK_SECONDS)
+    client = MlflowClient(tracking_uri(root))
+    with lock:
+        client.search_experiments(max_results=1)
+    return client, lock
+
+
+def open_store(root: Path, experiment: str) -> Store:
+    """Open the store of the main checkout at `root`, making it and the experiment where needed.
+
+    Raises:
+        StoreError: the store keeps its artifacts at another place, as after the checkout was moved.
+        Exception: whatever MLflow raises where the store or server cannot be used.
+    """
+    client, lock = connect(root)
+    # MLflow's own default for artifacts is a folder where the process happens to be.
+    server = is_server(tracking_uri(root))
+    artifacts = None if server else str(root / "mlartifacts" / experiment.replace("/", "_"))
+    with lock:
+        found = client.get_experiment_by_name(experiment)
+        if found is None:
+            return Store(client, client.create_experiment(experiment, artifacts), lock)
+        if found.lifecycle_stage == "deleted":
+            client.restore_experiment(found.experiment_id)
+    if not os.environ.get("MLFLOW_TRACKING_URI") and found.artifact_location != artifacts:
+        raise StoreError(
+            f"mlflow.db: its artifacts are in {found.artifact_location}, not in {artifacts}; if the "
+            "checkout was moved, remove mlflow.db and mlartifacts, then `make sync`"
+        )
+    return Store(client, found.experiment_id, lock)
