@@ -9,12 +9,13 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.distributions.constraints import Constraint
 
 from vmivae.model import CodeDistribution, LatentVariableModel
 
@@ -46,12 +47,15 @@ class ElboParts:
             over images is an unbiased estimate.
         rate_per_unit: `KL(q(z_j|x) ‖ p(z_j))` in closed form: `(N, D + J)`, nats.
         squared_error: squared difference between x and `E[x|z]`, averaged over pixels, at the same z: `(N,)`.
+        in_support: whether the likelihood can produce x: `(N,)`. If not (grey pixels under a Bernoulli), the
+            distortion is a cross-entropy and no likelihood.
     """
 
     posterior: CodeDistribution
     distortion: Tensor
     rate_per_unit: Tensor
     squared_error: Tensor
+    in_support: Tensor
 
     @property
     def rate(self) -> Tensor:
@@ -86,7 +90,7 @@ def elbo_parts(
         The parts for all N images, float64 on the CPU.
     """
     encoded: list[CodeDistribution] = []
-    parts: list[tuple[Tensor, Tensor, Tensor]] = []
+    parts: list[tuple[Tensor, ...]] = []
     with _evaluating(model):
         for batch, done in _batches(images, _images_per_batch(images), model.prior.mean.device):
             posterior = model.posterior(batch)
@@ -96,20 +100,23 @@ def elbo_parts(
                     -likelihood.log_prob(batch),
                     posterior.kl_per_unit(model.prior),
                     (likelihood.mean - batch).square().flatten(1).mean(-1),
+                    cast(Constraint, likelihood.support).check(batch),
                 )
             )
             encoded.append(posterior)
             if progress:
                 progress(what, done, len(images), "")
-    distortion, rate_per_unit, squared_error = (
-        torch.cat(part).cpu().double() for part in zip(*parts, strict=True)
+    distortion, rate_per_unit, squared_error, in_support = (
+        torch.cat(part).cpu() for part in zip(*parts, strict=True)
     )
     posterior = CodeDistribution(
         torch.cat([q.mean for q in encoded]).cpu().double(),
         torch.cat([q.stddev for q in encoded]).cpu().double(),
         [torch.cat(blocks).cpu().double() for blocks in zip(*(q.log_probs for q in encoded), strict=True)],
     )
-    return ElboParts(posterior, distortion, rate_per_unit, squared_error)
+    return ElboParts(
+        posterior, distortion.double(), rate_per_unit.double(), squared_error.double(), in_support
+    )
 
 
 def log_likelihood(

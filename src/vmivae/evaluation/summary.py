@@ -61,7 +61,6 @@ def evaluate(
     train: LabelledImages,
     test: LabelledImages,
     importance_samples: int,
-    likelihood_in_support: bool,
     seed: int,
     progress: Progress | None = None,
 ) -> Evaluation:
@@ -71,9 +70,8 @@ def evaluate(
         model: the model, on the device of its prior.
         train: the split that the model was trained on; majority maps are fitted on its labels.
         test: the split that is scored.
-        importance_samples: K of the log-likelihood estimate.
-        likelihood_in_support: whether pixels are values that the likelihood can produce. If not (grey pixels
-            under a Bernoulli), the distortion is a cross-entropy and there is no log-likelihood.
+        importance_samples: K of the log-likelihood estimate. There is none if some image is not in the
+            likelihood's support (grey pixels under a Bernoulli): the distortion is a cross-entropy then.
         seed: of the codes that are drawn.
         progress: called with what is being done, how far it is, how much there is, and the state in words.
 
@@ -88,12 +86,12 @@ def evaluate(
             )
     generator = torch.Generator(model.prior.mean.device).manual_seed(seed)
     parts = elbo_parts(model, test.images, generator, progress, "ELBO, test split")
-    metrics: Scores = {"likelihood_in_support": likelihood_in_support}
-    metrics |= _elbo_scores(parts, likelihood_in_support)
-    if likelihood_in_support:
+    train_parts = elbo_parts(model, train.images, generator, progress, "ELBO, training split")
+    in_support = bool(parts.in_support.all() and train_parts.in_support.all())
+    metrics: Scores = {"likelihood_in_support": in_support} | _elbo_scores(parts, in_support)
+    if in_support:
         estimates = log_likelihood(model, test.images, importance_samples, generator, progress)
         metrics |= _mean("log_likelihood_iwae", estimates) | {"importance_samples": importance_samples}
-    train_parts = elbo_parts(model, train.images, generator, progress, "ELBO, training split")
 
     units = _unit_scores(parts)
     if test.labels is not None:
@@ -102,7 +100,7 @@ def evaluate(
         _add(units, _agreement_scores(train_parts.posterior, train.labels, parts.posterior, test.labels))
     metrics["active_units"] = sum(scores["active"] for scores in units.values())
     metrics["units"] = units
-    metrics["train"] = _elbo_scores(train_parts, likelihood_in_support)
+    metrics["train"] = _elbo_scores(train_parts, in_support)
     return Evaluation(
         metrics,
         [
@@ -128,16 +126,16 @@ UNIT_COLUMNS = (
 """What plots/units.csv says of each unit."""
 
 
-def _elbo_scores(parts: ElboParts, likelihood_in_support: bool) -> Scores:
+def _elbo_scores(parts: ElboParts, in_support: bool) -> Scores:
     real = parts.posterior.latents.continuous
     return (
         {"images": len(parts.distortion)}
         | _mean("distortion", parts.distortion)
-        | {"distortion_kind": "negative log-likelihood" if likelihood_in_support else "cross-entropy"}
+        | {"distortion_kind": "negative log-likelihood" if in_support else "cross-entropy"}
         | _mean("rate", parts.rate)
         | _mean("rate_continuous", parts.rate_per_unit[:, :real].sum(-1))
         | _mean("rate_discrete", parts.rate_per_unit[:, real:].sum(-1))
-        | _mean("elbo" if likelihood_in_support else "negative_cross_entropy_minus_rate", parts.elbo)
+        | _mean("elbo" if in_support else "negative_cross_entropy_minus_rate", parts.elbo)
         | _mean("mse", parts.squared_error)
     )
 
