@@ -9,13 +9,13 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.distributions.constraints import Constraint
+from torch.distributions import Distribution
 
 from vmivae.model import CodeDistribution, LatentVariableModel
 
@@ -100,7 +100,7 @@ def elbo_parts(
                     -likelihood.log_prob(batch),
                     posterior.kl_per_unit(model.prior),
                     (likelihood.mean - batch).square().flatten(1).mean(-1),
-                    cast(Constraint, likelihood.support).check(batch),
+                    _in_support(likelihood, batch),
                 )
             )
             encoded.append(posterior)
@@ -193,6 +193,12 @@ def _log_weights(
     repeated = images.expand(count, *images.shape).flatten(0, 1)
     log_likelihoods = model.likelihood(codes.flatten(0, 1)).log_prob(repeated).view(count, len(images))
     return log_likelihoods + model.prior.log_prob(codes) - posterior.log_prob(codes)
+
+
+def _in_support(likelihood: Distribution, images: Tensor) -> Tensor:
+    support: Any = likelihood.support
+    inside: Tensor = support.check(images)
+    return inside
 
 
 def _images_per_batch(images: NDArray[np.uint8]) -> int:
