@@ -1,0 +1,16 @@
+"""Prepare the images of params.yaml; write data/prepared."""
+
+from vmivae import stage, tracking
+from vmivae.data import prepare
+from vmivae.params import load_params
+
+
+def main() -> None:
+    params = load_params()
+    with tracking.stage("prepare", params), stage.ProgressReporter() as progress:
+        card = prepare("data/prepared", **params.data.model_dump(), progress=progress)
+    print(card)
+
+
+if __name__ == "__main__":
+    stage.run(main)
