@@ -1,4 +1,4 @@
-"""Measure what the codes of models/vae know; write models/q_network, metrics/mi.json and two files in plots."""
+"""Measure what the codes of models/vae know; write models/q_network, metrics/mi.json and plots."""
 
 from dataclasses import asdict
 from pathlib import Path

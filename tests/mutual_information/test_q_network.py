@@ -77,9 +77,8 @@ def test_the_best_q_is_kept_not_the_last(monkeypatch: pytest.MonkeyPatch) -> Non
         return next(scores)
 
     monkeypatch.setattr(room, "validate", scored)
-    monkeypatch.setattr(room, "REPORTS", 3)
-    network, history = fit_q_network(orthogonal(4, [1.0]), config=QNetworkConfig(steps=6, batch_size=16))
-    assert [row.step for row in history] == [2, 4, 6]
+    network, history = fit_q_network(orthogonal(4, [1.0]), config=QNetworkConfig(steps=75, batch_size=16))
+    assert [row.step for row in history] == [25, 50, 75]
     assert torch.equal(network.head.linear.weight, weights[1])
     assert not network.training
     assert not any(parameter.requires_grad for parameter in network.parameters())

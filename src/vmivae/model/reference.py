@@ -60,7 +60,7 @@ class LinearGaussian:
 
     def unit_information(self) -> Tensor:
         """`I(z_j; x) = −½ log [(I + WᵀW/σ²)⁻¹]_jj` of each unit, `(D,)`, in nats."""
-        return -0.5 * torch.linalg.inv(self.precision).diagonal().log()
+        return -0.5 * self.precision.inverse().diagonal().log()
 
 
 @dataclass(frozen=True)

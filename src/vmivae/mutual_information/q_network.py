@@ -30,6 +30,8 @@ VALIDATION_PAIRS = 2048
 CONVOLVED = ((32, 32), (64, 64))
 REPORTS = 40
 """How often in a fit Q is validated, at most."""
+SHORTEST_INTERVAL = 25
+"""Steps between validations, at least."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +208,7 @@ def _fit(
 ) -> list[FitRecord]:
     optimizer = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE, fused=True)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, config.steps)
-    interval = max(1, math.ceil(config.steps / REPORTS))
+    interval = max(SHORTEST_INTERVAL, math.ceil(config.steps / REPORTS))
     history: list[FitRecord] = []
     best, best_weights = -math.inf, None
     total, since = 0.0, 0
