@@ -15,14 +15,8 @@ def main() -> None:
     with tracking.stage("evaluate", params), stage.ProgressReporter() as progress:
         model = load_vae("models/vae").to(choose_device())
         data = load_prepared().measured()
-        result = evaluate(
-            model,
-            data.train,
-            data.test,
-            params.evaluation.importance_samples,
-            params.seed,
-            progress,
-        )
+        samples = params.evaluation.importance_samples
+        result = evaluate(model, data.train, data.test, samples, params.seed, progress)
         labels = {"train": data.train.labels, "test": data.test.labels}
         write_codes(Path("data/codes"), result.codes, labels)
         write_csv(Path("plots/units.csv"), result.units)
