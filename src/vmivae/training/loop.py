@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -58,10 +58,12 @@ class History:
 
     The columns: epoch and step (counts at its end), loss, distortion, rate, kl_continuous, kl_discrete,
     capacity_continuous, capacity_discrete (None where there is no target), temperature, and a `kl_<unit>` for
-    each unit.
+    each unit. `images_per_second` is the throughput of the whole training: the only thing here that differs
+    between repeats.
     """
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[Row]
+    images_per_second: float
 
     def summary(self) -> dict[str, Any]:
         """The last epoch, with `epochs` and `steps`; KL per unit under `units`; without what has no value."""
@@ -82,7 +84,7 @@ def train(
     seed: int,
     *,
     draw: Draw | None = None,
-    on_epoch: Callable[[Row, float], None] | None = None,
+    on_epoch: Callable[[int, dict[str, float]], None] | None = None,
     progress: Progress | None = None,
 ) -> History:
     """Train `model` in place; it ends on the device that `config` names, in evaluation mode.
@@ -98,7 +100,8 @@ def train(
         seed: of the order of images and of the noise.
         draw: gives pixels drawn afresh for each batch (images binarised anew each epoch); None takes them as
             they are.
-        on_epoch: called after each epoch with its row of `History` and the images per second.
+        on_epoch: called after each epoch with the step and the values of its row in `History`, and with
+            `images_per_second`.
         progress: called now and then with `("training", step, steps, state)`.
 
     Raises:
@@ -125,7 +128,8 @@ def train(
         terms = _compiled(terms)
     names = ["loss", "distortion", *(f"kl_{unit}" for unit in model.latents.units), "gradient norm"]
 
-    history = History()
+    rows: list[Row] = []
+    seconds: list[float] = []
     with _deterministic(device):
         for epoch in range(config.epochs):
             began = time.perf_counter()
@@ -158,11 +162,14 @@ def train(
             row = _row(
                 epoch + 1, start + per_epoch, record[:, :-1], names, schedules, model.latents.continuous
             )
-            history.rows.append(row)
+            rows.append(row)
+            seconds.append(time.perf_counter() - began)
             if on_epoch is not None:
-                on_epoch(row, per_epoch * config.batch_size / (time.perf_counter() - began))
+                values = {name: v for name, v in row.items() if v is not None and name != "step"}
+                speed = per_epoch * config.batch_size / seconds[-1]
+                on_epoch(start + per_epoch, values | {"images_per_second": speed})
     model.eval()
-    return history
+    return History(rows, steps * config.batch_size / sum(seconds))
 
 
 def choose_precision(precision: str, device: torch.device, steps: int) -> torch.dtype:
