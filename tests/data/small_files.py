@@ -42,7 +42,7 @@ def write_picture(path: Path, *, size: tuple[int, int] = (40, 36), mode: str = "
     """A picture of random pixels, `size` as (width, height)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pixels = random_images(size[1], size[0], 4, seed=seed)
-    Image.fromarray(pixels, "RGBA").convert("RGB").convert(mode).save(path)
+    Image.fromarray(pixels).convert("RGB").convert(mode).save(path)
 
 
 def write_class_folders(root: Path, *, each: int = 4, mode: str = "RGB") -> None:
