@@ -131,7 +131,7 @@ def _digest(configuration: Configuration, stage: str) -> str:
     content = hashlib.sha256()
     for file in configuration.results(stage):
         content.update(file.encode() + b"\0" + hashlib.sha256(configuration.tree.read_bytes(file)).digest())
-    return content.hexdigest()
+    return content.hexdigest()[:16]
 
 
 def _remove(store: Store, row: Run) -> None:
