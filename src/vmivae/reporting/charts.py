@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.lines import Line2D
-from scipy.optimize import linear_sum_assignment
 
 from vmivae.reporting.results import Column, Results, Unit
 from vmivae.reporting.style import (
@@ -63,12 +61,12 @@ def information(results: Results) -> Picture:
     figure = canvas(0.95 + 0.27 * (len(rows) + len(beside)))
     axes = figure.add_subplot()
     for y, (_, lower, error, upper, upper_error, shade) in enumerate(rows):
-        axes.errorbar(
-            lower, y, xerr=ERROR_BARS * error, fmt="o", color=shade, ms=5, capsize=3, capthick=1.2
-        )
+        axes.errorbar(lower, y, xerr=ERROR_BARS * error, fmt="o", color=shade, ms=5, capsize=3, capthick=1.2)
         if upper is not None:
             axes.plot([lower, upper], [y, y], color=shade, lw=4, alpha=0.35, solid_capstyle="butt")
-            axes.errorbar(upper, y, xerr=ERROR_BARS * (upper_error or 0.0), fmt="o", color=shade, ms=5, capsize=3)
+            axes.errorbar(
+                upper, y, xerr=ERROR_BARS * (upper_error or 0.0), fmt="o", color=shade, ms=5, capsize=3
+            )
         else:
             # An open end: the truth is somewhere to the right.
             axes.annotate(
@@ -91,15 +89,19 @@ def information(results: Results) -> Picture:
     axes.set_xlim(left=lowest, right=1.12 * axes.get_xlim()[1])
     axes.tick_params(axis="y", length=0)
     bits_axis(axes)
-    sides = "" if found["upper"] is not None else " Arrows: lower bounds, the truth lies at or to the right of each."
+    sides = (
+        ""
+        if found["upper"] is not None
+        else " Arrows: lower bounds, the truth lies at or to the right of each."
+    )
     return Picture(
         "information",
         "Points with error bars: information of the whole code and of its groups, in nats and bits",
-        "Information between a code and the image drawn from it."
-        f"{sides} Error bars: ± 2 standard errors. Diamonds, for comparison: what the encoder's code knows of its "
-        "own image, and the rate."
+        f"Information between a code and the image drawn from it.{sides} Error bars: ± 2 standard errors. "
+        "Diamonds, for comparison: what the encoder's code knows of its own image, and the rate."
         if beside
-        else f"Information between a code and the image drawn from it.{sides} Error bars: ± 2 standard errors.",
+        else f"Information between a code and the image drawn from it.{sides} Error bars: ± 2 standard "
+        "errors.",
         png(figure),
     )
 
@@ -112,7 +114,11 @@ def information_per_unit(results: Results) -> Picture:
     places = np.arange(len(units))
     two_sided = any(unit.upper is not None for unit in units)
     axes.barh(
-        places, [unit.lower for unit in units], height=0.68, color=[colour(unit.name) for unit in units], alpha=0.85
+        places,
+        [unit.lower for unit in units],
+        height=0.68,
+        color=[colour(unit.name) for unit in units],
+        alpha=0.85,
     )
     axes.errorbar(
         [unit.lower for unit in units],
@@ -125,7 +131,14 @@ def information_per_unit(results: Results) -> Picture:
     )
     for place, unit in zip(places, units, strict=True):
         if unit.upper is not None:
-            axes.barh(place, unit.upper - unit.lower, left=unit.lower, height=0.68, color=colour(unit.name), alpha=0.3)
+            axes.barh(
+                place,
+                unit.upper - unit.lower,
+                left=unit.lower,
+                height=0.68,
+                color=colour(unit.name),
+                alpha=0.3,
+            )
         if unit.most:
             axes.plot([unit.most] * 2, [place - 0.42, place + 0.42], color=VERMILION, lw=1.2, ls=(0, (2, 1)))
     axes.plot([unit.rate for unit in units], places, "D", ms=3.6, mfc="white", mec=INK, mew=0.9)
@@ -140,15 +153,19 @@ def information_per_unit(results: Results) -> Picture:
         Line2D([], [], color=VERMILION, lw=1.2, ls=(0, (2, 1)), label="most: log K"),
     ]
     kinds = {unit.classes is not None for unit in units}
-    wanted = [keys[0]] * (False in kinds) + [keys[1]] * (True in kinds) + [keys[2]] + [keys[3]] * (True in kinds)
-    figure.legend(handles=wanted, loc="outside lower center", ncols=len(wanted), handletextpad=0.4, columnspacing=1.2)
+    wanted = (
+        [keys[0]] * (False in kinds) + [keys[1]] * (True in kinds) + [keys[2]] + [keys[3]] * (True in kinds)
+    )
+    figure.legend(
+        handles=wanted, loc="outside lower center", ncols=len(wanted), handletextpad=0.4, columnspacing=1.2
+    )
     bound = "Bars: lower bound; the pale end: up to the upper bound." if two_sided else "Bars: lower bound."
     return Picture(
         "information_per_unit",
         "A bar per unit: the lower bound on its information, with error bars and its rate",
-        f"{_shown(results)}Information of each unit alone about the image. {bound} Error bars: ± 2 standard errors. "
-        "Diamonds: the unit's rate on held-out images. Shared knowledge is counted in every unit that has it, so "
-        "bars need not add up to the information of the whole code.",
+        f"{_shown(results)}Information of each unit alone about the image. {bound} Error bars: ± 2 "
+        "standard errors. Diamonds: the unit's rate on held-out images. Shared knowledge is counted in "
+        "every unit that has it, so bars need not add up to the information of the whole code.",
         png(figure),
     )
 
@@ -162,6 +179,8 @@ def label_information(results: Results) -> Picture | None:
     axes = figure.add_subplot()
     values = [unit.label_information or 0.0 for unit in units]
     axes.barh(range(len(units)), values, height=0.68, color=[colour(unit.name) for unit in units], alpha=0.85)
+    chance = [unit.label_information_shuffled or 0.0 for unit in units]
+    axes.plot(chance, range(len(units)), "|", color=INK, ms=8, mew=1.2)
     axes.axvline(results.label_entropy, color=INK, lw=1.0, ls=(0, (4, 2)))
     axes.annotate(
         f"all there is: {results.label_entropy:.2f}",
@@ -177,8 +196,9 @@ def label_information(results: Results) -> Picture | None:
     return Picture(
         "label_information",
         "A bar per unit: its information about the labels",
-        f"{_shown(results)}What each unit knows about the labels of the held-out images (nats). Training never saw a "
-        "label. Dashed: the entropy of the labels, the most that can be known.",
+        f"{_shown(results)}What each unit knows about the labels of the held-out images (nats). Training "
+        "never saw a label. Dashed: the entropy of the labels, the most that can be known. Ticks: the "
+        "same for shuffled labels; what lies below them is chance.",
         png(figure),
     )
 
@@ -196,8 +216,8 @@ def training(results: Results) -> Picture:
     return Picture(
         "training",
         "Lines over epochs: training loss and distortion",
-        "Training: the loss that was minimised, and the distortion in it (the cost of the pixels given the code). "
-        "Means over each epoch.",
+        "Training: the loss that was minimised, and the distortion in it (the cost of the pixels given "
+        "the code). Means over each epoch.",
         png(figure),
     )
 
@@ -205,9 +225,9 @@ def training(results: Results) -> Picture:
 def rates(results: Results) -> list[Picture]:
     """For each kind of unit, KL over the epochs against the target C(t)."""
     found = []
-    for kind, group, names, prefix in (
-        ("real", "continuous", results.latents.continuous_units, "z"),
-        ("categorical", "discrete", results.latents.discrete_units, "c"),
+    for kind, group, names in (
+        ("real", "continuous", results.latents.continuous_units),
+        ("categorical", "discrete", results.latents.discrete_units),
     ):
         if not names:
             continue
@@ -229,7 +249,9 @@ def rates(results: Results) -> list[Picture]:
         if bounded:
             axes.plot(epochs, target, color=INK, lw=1.3, ls=(0, (3, 2)), label="target C(t)")
         _curve_axes(axes, epochs, "epoch", "nats per image")
-        axes.set_ylim(bottom=0, top=1.3 * max(0.1, float(np.nanmax([total, target])) if bounded else float(total.max())))
+        axes.set_ylim(
+            bottom=0, top=1.3 * max(0.1, float(np.nanmax([total, target])) if bounded else float(total.max()))
+        )
         _label_ends(axes, float(epochs[-1]), ends)
         axes.legend(loc="upper left", ncols=2)
         goal = (
@@ -240,7 +262,9 @@ def rates(results: Results) -> list[Picture]:
         if not several:
             goal = "Training holds it to the target C(t) (dashed)." if bounded else ""
         limit = f" The {MOST_LINES} largest are coloured and named." if len(names) > MOST_LINES else ""
-        what = f"KL of each {kind} unit from the prior" if several else f"KL of the {kind} unit from the prior"
+        what = (
+            f"KL of each {kind} unit from the prior" if several else f"KL of the {kind} unit from the prior"
+        )
         found.append(
             Picture(
                 f"rate_{group}",
@@ -269,8 +293,8 @@ def q_network(results: Results) -> Picture:
     return Picture(
         "q_network",
         "Lines over steps: mean log-probability that Q gives to the code",
-        "The Q-network learns to tell the code from the image. A curve that still climbs at the end means that more "
-        "mutual_information.q_network.steps would raise the lower bound.",
+        "The Q-network learns to tell the code from the image. A curve that still climbs at the end means "
+        "that more mutual_information.q_network.steps would raise the lower bound.",
         png(figure),
     )
 
@@ -285,7 +309,7 @@ def usage(results: Results, unit: Unit) -> Picture:
     present = np.flatnonzero(table.sum(1))
     if len(present) > MOST_CLASSES:
         present = np.sort(present[np.argsort(-table[present].sum(1), kind="stable")[:MOST_CLASSES]])
-    used = _diagonal(table[present])[:MOST_CLASSES]
+    used = _by_class(table[present])[:MOST_CLASSES]
     table = table[present]
     shares = 100 * table / table.sum(1, keepdims=True)
     shares = shares[:, used]
@@ -303,7 +327,8 @@ def usage(results: Results, unit: Unit) -> Picture:
     axes.set_xlabel(f"category of {unit.name}")
     axes.set_ylabel("class")
     axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
+    axes.spines[:].set_visible(True)
+    axes.spines[:].set_color(LIGHT)
     if len(used) <= 12 and len(names) <= 26:
         for (row, column), share in np.ndenumerate(shares):
             if share >= 0.5:
@@ -316,15 +341,16 @@ def usage(results: Results, unit: Unit) -> Picture:
                     fontsize=7,
                     color="white" if share > 55 else INK,
                 )
-    bar = figure.colorbar(image, ax=axes, pad=0.015, aspect=30, fraction=0.04)
-    bar.set_label("% of the class")
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    else:
+        bar = figure.colorbar(image, ax=axes, pad=0.015, aspect=30, fraction=0.04)
+        bar.set_label("% of the class")
     return Picture(
         f"usage_{unit.name}",
         f"Heat map: which category of {unit.name} the held-out images of each class get",
-        f"Which category of {unit.name} the held-out images of each class get (% of the class). Categories are ordered "
-        "so that the best one-to-one match lies on the diagonal: a clean diagonal means that the unit found the "
-        "classes; a filled row is a class split over categories, a filled column a category shared by classes.",
+        f"Which category of {unit.name} the held-out images of each class get (% of the class). Categories "
+        "stand in the order of the class that each mostly gets. One dark cell per row and column: the unit "
+        "found the classes. Shares spread along a row: the class is split over categories; several dark "
+        "cells in a column: classes share a category.",
         png(figure),
     )
 
@@ -349,12 +375,12 @@ def _usage_bars(results: Results, unit: Unit) -> Picture:
     )
 
 
-def _diagonal(table: Column) -> list[int]:
-    """An order of the categories that puts the best one-to-one match with the classes on the diagonal."""
-    rows, columns = linear_sum_assignment(-table)
-    matched = [int(column) for _, column in sorted(zip(rows, columns, strict=True))]
-    rest = [column for column in range(table.shape[1]) if column not in matched]
-    return matched + sorted(rest, key=lambda column: (int(table[:, column].argmax()), column))
+def _by_class(table: Column) -> list[int]:
+    """Categories (columns) in the order of the class that each mostly gets, unused ones last."""
+    return sorted(
+        range(table.shape[1]),
+        key=lambda column: (not table[:, column].any(), table[:, column].argmax(), -table[:, column].max()),
+    )
 
 
 def _paper() -> LinearSegmentedColormap:
@@ -387,22 +413,30 @@ def _curve_axes(axes: Axes, steps: Column, xlabel: str, ylabel: str) -> None:
 
 
 def _focus(axes: Axes, curves: Sequence[Column], from_below: bool = False) -> None:
-    """Limit the height to where the curves spend nine tenths of their time, so that a steep start hides nothing."""
+    """Limit the height to where curves spend nine tenths of their time: a steep start hides nothing."""
     values = np.concatenate([curve[~np.isnan(curve)] for curve in curves])
     if len(values) < 10:
         return
-    low, high = (np.quantile(values, 0.1), values.max()) if from_below else (values.min(), np.quantile(values, 0.95))
+    low, high = (
+        (np.quantile(values, 0.1), values.max()) if from_below else (values.min(), np.quantile(values, 0.95))
+    )
     margin = 0.12 * max(high - low, 1e-3)
     axes.set_ylim(low - margin, high + margin)
 
 
 def _label_ends(axes: Axes, x: float, ends: Sequence[tuple[float, str, str]]) -> None:
     """Names at the right end of lines, moved apart where they would overlap."""
+    if not ends:
+        return
     bottom, top = axes.get_ylim()
-    gap = 0.058 * (top - bottom)
-    place = -math.inf
-    for value, name, shade in sorted(ends):
-        place = max(value, place + gap)
+    ends = sorted(ends)
+    steps = 0.058 * (top - bottom) * np.arange(len(ends))
+    wanted = np.array([value for value, _, _ in ends]) - steps
+    # Halfway between pushing everything up and pushing everything down: never closer than a step.
+    upwards, downwards = np.maximum.accumulate(wanted), np.minimum.accumulate(wanted[::-1])[::-1]
+    places = (upwards + downwards) / 2 + steps
+    places += max(0.0, bottom - places[0])
+    for place, (_, name, shade) in zip(places, ends, strict=True):
         axes.annotate(
             name,
             (x, place),
@@ -413,4 +447,3 @@ def _label_ends(axes: Axes, x: float, ends: Sequence[tuple[float, str, str]]) ->
             color=shade,
             annotation_clip=False,
         )
-

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vmivae.mutual_information.pairs import sample_images, seeded
 from vmivae.reporting.results import Results, Unit
 from vmivae.reporting.style import CYCLE, GREY, INK, WIDTH, Picture, canvas, colour, plain, png
 
@@ -36,26 +37,25 @@ class Decoder:
         for unit in self.latents.discrete_units:
             self.base[self.latents.columns[unit].start + int(results.usage(unit).argmax())] = 1.0
 
-    def generator(self, purpose: int) -> torch.Generator:
-        """A stream of its own for each figure, so that one figure's draws never move another's."""
-        return torch.Generator().manual_seed(self._seed * 1000 + purpose)
-
     def means(self, codes: Tensor) -> Pixels:
         """Mean images `(…, C, H, W)` of codes `(…, size)`."""
         flat = codes.reshape(-1, self.latents.size)
         with torch.inference_mode():
-            blocks = [self._model.likelihood(block).mean for block in flat.split(BLOCK)]
+            blocks = [self._model.likelihood(block).mean for block in torch.split(flat, BLOCK)]
         images = torch.cat(blocks).clamp(0, 1)
         pixels: Pixels = images.reshape(*codes.shape[:-1], *images.shape[1:]).float().numpy()
         return pixels
 
-    def samples(self, codes: Tensor, generator: torch.Generator) -> Pixels:
-        """Images drawn from p(x|z) for codes `(N, size)`."""
-        with torch.inference_mode(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(generator.initial_seed())
-            images = self._model.likelihood(codes).sample().clamp(0, 1)
-        pixels: Pixels = images.float().numpy()
+    def samples(self, codes: Tensor) -> Pixels:
+        """One image drawn from p(x|z) for each of the codes `(N, size)`."""
+        with seeded(self._seed, "report: images", codes.device):
+            pixels: Pixels = sample_images(self._model, codes).clamp(0, 1).float().numpy()
         return pixels
+
+    def prior_codes(self, shape: Sequence[int], figure: str) -> Tensor:
+        """Codes `(*shape, size)` drawn from the prior; each figure has a stream of its own."""
+        with seeded(self._seed, f"report: {figure}", self.base.device) as generator:
+            return self._model.prior.sample(shape, generator=generator)
 
     def encode(self, images: Tensor) -> Tensor:
         """The middle of the posterior: means of the real units, the most probable categories; `(N, size)`."""
@@ -117,7 +117,13 @@ def overview(results: Results, decoder: Decoder) -> Picture:
     bars.errorbar(values, places, xerr=errors, fmt="none", ecolor=INK, elinewidth=0.9, capsize=1.8)
     widest = max(float((values + errors).max()), 0.1)
     for place, value, error in zip(places, values, errors, strict=True):
-        bars.text(max(value, 0) + error + 0.04 * widest, place, f"{value:.2f}".replace("-", "−"), va="center", fontsize=7)
+        bars.text(
+            max(value, 0) + error + 0.06 * widest,
+            place,
+            f"{value:.2f}".replace("-", "−"),
+            va="center",
+            fontsize=7,
+        )
     bars.set_ylim(len(units), 0)
     bars.set_xlim(min(0.0, float(values.min())), 1.45 * widest)
     bars.set_yticks([])
@@ -129,19 +135,23 @@ def overview(results: Results, decoder: Decoder) -> Picture:
         "overview",
         "A row of decoded images per unit, and a bar with its information",
         "What each unit does, and how much it knows."
-        + (f" The {OVERVIEW_ROWS} of {len(results.units)} units with the most information." if len(results.units) > OVERVIEW_ROWS else "")
-        + " Each row varies one unit and keeps the others at rest; the bar is the lower bound on what that unit alone "
-        "tells about the image (± 2 standard errors).",
+        + (
+            f" The {OVERVIEW_ROWS} of {len(results.units)} units with the most information."
+            if len(results.units) > OVERVIEW_ROWS
+            else ""
+        )
+        + " Each row varies one unit and keeps the others at rest; the bar is the lower bound on what "
+        "that unit alone tells about the image (± 2 standard errors).",
         png(figure),
     )
 
 
 def reconstructions(results: Results, decoder: Decoder, images: NDArray[np.uint8]) -> Picture:
-    """Held-out images `(N, C, H, W)`, their reconstructions, and one draw from the likelihood, in lines of ten."""
+    """Held-out images `(N, C, H, W)`, their reconstructions, and one draw of each, in lines of ten."""
     pixels = torch.from_numpy(images.astype(np.float32) / 255)
     codes = decoder.encode(pixels)
     means = decoder.means(codes)
-    draws = decoder.samples(codes, decoder.generator(1))
+    draws = decoder.samples(codes)
     count = 10
     lines = -(-len(images) // count)
     rows = np.ones((3 * lines, count, *images.shape[1:]), dtype=np.float32)
@@ -155,24 +165,22 @@ def reconstructions(results: Results, decoder: Decoder, images: NDArray[np.uint8
     return Picture(
         "reconstructions",
         "Held-out images, their reconstructions and a random draw for each",
-        "Held-out images; below each its reconstruction (the mean image of p(x|z) at the middle of its posterior); "
-        "below that one image drawn from p(x|z). The information is measured between codes and draws of this kind. "
-        "The images are the first of each class." if results.labels is not None else
-        "Held-out images; below each its reconstruction (the mean image of p(x|z) at the middle of its posterior); "
-        "below that one image drawn from p(x|z). The information is measured between codes and draws of this kind. "
-        "The images are the first of the held-out set.",
+        "Held-out images; below each its reconstruction (the mean image of p(x|z) at the middle of its "
+        "posterior); below that one image drawn from p(x|z). The information is measured between codes "
+        "and draws of this kind. The images are the first of "
+        f"{'each class' if results.labels is not None else 'the set'}.",
         _grid(rows, names, blank=blank, breaks=3),
     )
 
 
 def prior_samples(results: Results, decoder: Decoder) -> Picture:
     """Mean images of codes drawn from the prior."""
-    codes = results.model.prior.sample((8, 10), generator=decoder.generator(2))
+    codes = decoder.prior_codes((8, 10), "prior samples")
     return Picture(
         "prior_samples",
         "Eighty images decoded from random codes",
-        "New images: codes drawn from the prior, each shown as the mean image of p(x|z). They look like data where the "
-        "prior and the codes of real images overlap.",
+        "New images: codes drawn from the prior, each shown as the mean image of p(x|z). They look like "
+        "data where the prior and the codes of real images overlap.",
         _grid(decoder.means(codes)),
     )
 
@@ -184,18 +192,25 @@ def traversals(results: Results, decoder: Decoder) -> list[Picture]:
     pages = [units[start : start + ROWS_PER_PAGE] for start in range(0, len(units), ROWS_PER_PAGE)]
     for number, page in enumerate(pages, start=1):
         rows = np.stack([decoder.traversal(unit) for unit in page])
-        marks = [f"{value:+.1f}".replace("-", "−") if value else "0" for value in np.linspace(-REACH, REACH, STEPS)]
+        marks = [
+            f"{value:+.1f}".replace("-", "−") if value else "0" for value in np.linspace(-REACH, REACH, STEPS)
+        ]
         name = "traversals" if len(pages) == 1 else f"traversals_{number}"
         at = "" if len(pages) == 1 else f" (page {number} of {len(pages)})"
-        cap = f" The {MOST_TRAVERSED} with the most information are shown." if len(results.real_units) > len(units) else ""
+        cap = (
+            f" The {MOST_TRAVERSED} with the most information are shown."
+            if len(results.real_units) > len(units)
+            else ""
+        )
         rest = " and the categorical units in their most used category" if results.latents.discrete else ""
         found.append(
             Picture(
                 name,
                 f"A row of decoded images for each real unit{at}",
-                f"Traversals of the real units{at}, most information first (nats at the right).{cap} Each row varies one "
-                f"unit from −{REACH} to +{REACH} prior standard deviations, with the other real units at 0{rest}. A row "
-                "whose images are all alike belongs to a unit that the decoder ignores.",
+                f"Traversals of the real units{at}, most information first (nats at the right).{cap} Each "
+                f"row varies one unit from −{REACH} to +{REACH} prior standard deviations, with the other "
+                f"real units at 0{rest}. A row whose images are all alike belongs to a unit that the "
+                "decoder ignores.",
                 _grid(
                     rows,
                     [unit.name for unit in page],
@@ -214,7 +229,7 @@ def categories(results: Results, decoder: Decoder, unit: Unit) -> Picture:
     columns = decoder.latents.columns[unit.name]
     if unit.classes <= GRID_CATEGORIES:
         styles = 6 if results.latents.size > unit.classes else 1
-        codes = results.model.prior.sample((styles,), generator=decoder.generator(3))
+        codes = decoder.prior_codes((styles,), f"styles of {unit.name}")
         codes[0] = decoder.base
         codes = codes[:, None].repeat(1, unit.classes, 1)
         codes[..., columns] = torch.eye(unit.classes)
@@ -222,13 +237,23 @@ def categories(results: Results, decoder: Decoder, unit: Unit) -> Picture:
         if unit.majority and results.classes:
             names = _majority(results, unit)
             if all(len(name) <= 3 for name in names):
-                marks = [f"{mark}\n“{name}”" if name else mark for mark, name in zip(marks, names, strict=True)]
-        rows = "first row: the other units at rest; below: each row one random draw of them" if styles > 1 else ""
-        named = " In quotes: the class that a category mostly gets." if any("“" in mark for mark in marks) else ""
+                marks = [
+                    f"{mark}\n“{name}”" if name else mark for mark, name in zip(marks, names, strict=True)
+                ]
+        rows = (
+            "first row: the other units at rest; below: each row one random draw of them"
+            if styles > 1
+            else ""
+        )
+        named = (
+            " In quotes: the class that a category mostly gets." if any("“" in mark for mark in marks) else ""
+        )
         return Picture(
             f"categories_{unit.name}",
             f"A column of decoded images for each category of {unit.name}",
-            f"The {unit.classes} categories of {unit.name}, one per column" + (f" ({rows})." if rows else ".") + named
+            f"The {unit.classes} categories of {unit.name}, one per column"
+            + (f" ({rows})." if rows else ".")
+            + named
             + " A useful unit changes what is drawn from column to column, and keeps it within a column.",
             _grid(decoder.means(codes), columns=marks, xlabel=f"category of {unit.name}"),
         )
@@ -269,13 +294,14 @@ def manifold(results: Results, decoder: Decoder) -> Picture | None:
     return Picture(
         "manifold",
         "A plane of decoded images over the two real units",
-        f"The plane of the two real units, decoded on a grid from −{REACH} to +{REACH}{rest}. Neighbours should look alike.",
+        f"The plane of the two real units, decoded on a grid from −{REACH} to +{REACH}{rest}. Neighbours "
+        "should look alike.",
         png(figure),
     )
 
 
 def codes_map(results: Results) -> Picture | None:
-    """Posterior means of held-out images in the plane of two real units; None unless there are exactly two."""
+    """Posterior means of held-out images in the plane of the real units; None unless there are two."""
     if results.latents.continuous != 2:
         return None
     codes = np.asarray(results.codes[:3000])
@@ -294,8 +320,21 @@ def codes_map(results: Results) -> Picture | None:
             axes.plot(chosen[:, 0], chosen[:, 1], ".", ms=3, color=CYCLE[index], alpha=0.55, mew=0)
             x, y = np.median(chosen[:, 0]), np.median(chosen[:, 1])
             axes.text(
-                x, y, plain(name), ha="center", va="center", fontsize=8.5, fontweight="bold", color=CYCLE[index],
-                bbox={"boxstyle": "round,pad=0.2", "fc": "white", "ec": CYCLE[index], "lw": 0.6, "alpha": 0.85},
+                x,
+                y,
+                plain(name),
+                ha="center",
+                va="center",
+                fontsize=8.5,
+                fontweight="bold",
+                color=CYCLE[index],
+                bbox={
+                    "boxstyle": "round,pad=0.2",
+                    "fc": "white",
+                    "ec": CYCLE[index],
+                    "lw": 0.6,
+                    "alpha": 0.85,
+                },
             )
         named = " Colours and names: the labels; a name stands at the median of its class."
     axes.set_xlabel("z0")
@@ -342,8 +381,15 @@ def _grid(
     size = breaks or count
     for start in range(0, count, size):
         part = rows[start : start + size]
-        below = bottom + (height + spaces) - (start / count * height + (start // size) * 0.08) - len(part) / count * height
-        axes = figure.add_axes((left / WIDTH, below / total, inner / WIDTH, len(part) / count * height / total))
+        below = (
+            bottom
+            + (height + spaces)
+            - (start / count * height + (start // size) * 0.08)
+            - len(part) / count * height
+        )
+        axes = figure.add_axes(
+            (left / WIDTH, below / total, inner / WIDTH, len(part) / count * height / total)
+        )
         _show(axes, part, None if blank is None else blank[start : start + size])
         axes.set_xticks([])
         if names:
@@ -363,7 +409,7 @@ def _row_names(axes: Axes, names: Sequence[str]) -> None:
 
 
 def _show(axes: Axes, rows: Pixels, blank: NDArray[np.bool_] | None = None, gap: int | None = None) -> None:
-    """Tile images `(R, N, C, H, W)` onto axes whose unit is one image, first row on top; blank ones stay white."""
+    """Tile images `(R, N, C, H, W)` onto axes whose unit is one image, first row on top."""
     count, across, channels, height, width = rows.shape
     gap = max(1, width // 24) if gap is None else gap
     sheet = np.ones((count, across, 3, height + gap, width + gap), dtype=np.float32)
@@ -376,4 +422,3 @@ def _show(axes: Axes, rows: Pixels, blank: NDArray[np.bool_] | None = None, gap:
     axes.imshow(tiled, extent=(0, across, count, 0), aspect="auto", interpolation="auto")
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0, pad=2)
-

@@ -38,7 +38,9 @@ class Unit:
     accuracy: float | None
     accuracy_se: float | None
     nmi: float | None
-    majority: list[int]  # of each category, the commonest label among its training images; empty without labels
+    majority: list[
+        int
+    ]  # of each category, the commonest label among its training images; empty without labels
 
     @property
     def most(self) -> float | None:
@@ -153,10 +155,11 @@ class Results:
 
     def assignments(self, unit: str) -> NDArray[np.int64]:
         """The most probable category of a categorical unit for each held-out image, `(N,)`."""
-        return self.codes[:, self.latents.columns[unit]].argmax(1)
+        assigned: NDArray[np.int64] = self.codes[:, self.latents.columns[unit]].argmax(1)
+        return assigned
 
     def usage(self, unit: str) -> NDArray[np.int64]:
-        """How many held-out images have each category of a categorical unit as their most probable, `(K,)`."""
+        """How many held-out images have each category of the unit as their most probable, `(K,)`."""
         columns = self.latents.columns[unit]
         return np.bincount(self.assignments(unit), minlength=columns.stop - columns.start)
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import io
+import math
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib import style as matplotlib_style
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from PIL import Image
 
 # Okabe & Ito, Color Universal Design (2008).
 BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9"
@@ -47,8 +51,6 @@ _STYLE = {
     "lines.linewidth": 1.5,
     "xtick.major.width": 0.7,
     "ytick.major.width": 0.7,
-    "figure.dpi": DPI,
-    "savefig.dpi": DPI,
     "text.parse_math": False,  # a class may be called "$1$"
 }
 
@@ -62,42 +64,47 @@ class Picture:
     caption: str
     png: bytes
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in pixels, as the PNG's header says."""
+        width, height = struct.unpack(">II", self.png[16:24])
+        return width, height
+
 
 @contextmanager
 def figures() -> Iterator[None]:
-    """Matplotlib's own defaults plus the look of the report, whatever the user's settings; restored at the end."""
+    """Matplotlib's own defaults plus the look of the report; the user's settings return at the end."""
     with matplotlib_style.context(["default", _STYLE]), matplotlib.rc_context():
         yield
 
 
 def canvas(height: float, width: float = WIDTH) -> Figure:
-    """An empty figure of `width` × `height` inches, drawn by Agg and unknown to pyplot."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    """An empty figure of `width` × `height` inches, unknown to pyplot."""
+    return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
 
 
 def png(figure: Figure) -> bytes:
     """The figure as PNG, without anything in it that could differ between two runs."""
+    agg = FigureCanvasAgg(figure)
+    agg.draw()
     buffer = io.BytesIO()
-    figure.savefig(
-        buffer,
-        format="png",
-        facecolor="white",
-        metadata={"Software": None},
-        pil_kwargs={"optimize": True},
-    )
+    Image.fromarray(np.asarray(agg.buffer_rgba())).convert("RGB").save(buffer, "PNG")
     return buffer.getvalue()
 
 
-def bits_axis(axes: Axes, label: str = "bits") -> None:
+def bits_axis(axes: Axes) -> None:
     """A second scale in bits above an axis in nats."""
-    nats_per_bit = 0.6931471805599453
-    bits: Any = axes.secondary_xaxis(
-        "top", functions=(lambda nats: nats / nats_per_bit, lambda bits: bits * nats_per_bit)
-    )
-    bits.set_xlabel(label)
+    bits: Any = axes.secondary_xaxis("top", functions=(_bits, _nats))
+    bits.set_xlabel("bits")
     bits.spines["top"].set_visible(True)
+
+
+def _bits(nats: Any) -> Any:
+    return nats / math.log(2)
+
+
+def _nats(bits: Any) -> Any:
+    return bits * math.log(2)
 
 
 def colour(unit: str) -> str:

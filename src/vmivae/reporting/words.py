@@ -67,25 +67,28 @@ def cautions(results: Results, parameters: Mapping[str, Any]) -> list[Markup]:
     if information["lower"] + 2 * information["lower_se"] < 0:
         found.append(
             Markup(
-                "<strong>The bound is below zero.</strong> Information never is: this says only that the Q-network has "
-                "not learned to tell codes from images. Raise <code>mutual_information.q_network.steps</code>."
+                "<strong>The bound is below zero.</strong> Information never is: this says only that the "
+                "Q-network has not learned to tell codes from images. Raise "
+                "<code>mutual_information.q_network.steps</code>."
             )
         )
     if information["upper"] is None:
         found.append(
             Markup(
-                "<strong>Lower bounds only.</strong> The information numbers say “at least”. The truth can lie above, "
-                "by more than the standard error: that covers sampling noise, not what the Q-network failed to learn."
+                "<strong>Lower bounds only.</strong> The information numbers say “at least”. The truth can "
+                "lie above, by more than the standard error: that covers sampling noise, not what the "
+                "Q-network failed to learn."
             )
         )
     if not results.evaluation["likelihood_in_support"]:
         found.append(
             Markup(
-                "<strong>Grey pixels under a Bernoulli.</strong> {}&thinsp;% of the pixels are neither black nor white, and "
-                "the Bernoulli likelihood gives those values no probability. Training on them works, but the distortion "
-                "is a <em>cross-entropy</em>, not minus a log-likelihood, so there is no ELBO and no log-likelihood "
-                "here. The information is not affected: its images are drawn from the model, black and white. For a "
-                "log-likelihood set <code>data.binarize</code>, or another <code>model.likelihood</code>."
+                "<strong>Grey pixels under a Bernoulli.</strong> {}&thinsp;% of the pixels are neither "
+                "black nor white, and the Bernoulli likelihood gives those values no probability. Training "
+                "on them works, but the distortion is a <em>cross-entropy</em>, not minus a "
+                "log-likelihood, so there is no ELBO and no log-likelihood here. The information is not "
+                "affected: its images are drawn from the model, black and white. For a log-likelihood set "
+                "<code>data.binarize</code>, or another <code>model.likelihood</code>."
             ).format(number(100 * card.grey_pixels, 0))
         )
     for warning in information.get("warnings") or []:
@@ -104,8 +107,9 @@ def _missed_capacity(results: Results) -> list[Markup]:
             continue
         found.append(
             Markup(
-                "<strong>The target was missed.</strong> The KL of the {} units ended at {} nats, its target C at {}. Longer "
-                "training, a larger <code>objective.gamma</code> or a lower C would bring them together."
+                "<strong>The target was missed.</strong> The KL of the {} units ended at {} nats, its "
+                "target C at {}. Longer training, a larger <code>objective.gamma</code> or a lower C would "
+                "bring them together."
             ).format(kind, number(reached), number(target))
         )
     return found
@@ -114,30 +118,27 @@ def _missed_capacity(results: Results) -> list[Markup]:
 def _information(results: Results) -> Markup:
     found = results.information
     lower, error, upper = found["lower"], found["lower_se"], found["upper"]
-    if found["codes"] == "posterior":
-        source = f"Codes are drawn from the posteriors of {number(found['images'], 0)} images"
-    else:
-        source = "Codes are drawn from the prior"
     if upper is not None:
         low, high = lower - 2 * error, upper + 2 * (found["upper_se"] or 0.0)
         places = min(3, max(1, 1 - math.floor(math.log10(max(high - low, 1e-3)))))
         return Markup(
-            "A code of this model carries <strong>between {} and {} nats</strong> ({} and {} bits) about the image that is "
-            "drawn from it. {}, images from the model’s likelihood given the code; the interval includes two standard "
-            "errors on each side."
+            "A code of this model carries <strong>between {} and {} nats</strong> ({} and {} bits) about "
+            "the image that is drawn from it. The interval includes two standard errors on each side."
         ).format(
-            number(low, places), number(high, places), number(low / LOG_2, places), number(high / LOG_2, places), source
+            number(low, places),
+            number(high, places),
+            number(low / LOG_2, places),
+            number(high / LOG_2, places),
         )
     if lower <= 2 * error:
         return Markup(
-            "<strong>No information between codes and images could be shown</strong>: the lower bound is {} nats. {}, "
-            "images from the model’s likelihood given the code."
-        ).format(measured(lower, error), source)
+            "<strong>No information between codes and images could be shown</strong>: the lower bound is "
+            "{} nats."
+        ).format(measured(lower, error))
     return Markup(
-        "A code of this model carries <strong>at least {} nats</strong> ({} bits) about the image that is drawn from it: "
-        "as much as it takes to single out one of {} equally likely images. {}, images from the model’s likelihood "
-        "given the code."
-    ).format(measured(lower, error), number(lower / LOG_2, decimals(error)), alternatives(lower), source)
+        "A code of this model carries <strong>at least {} nats</strong> ({} bits) about the image that is "
+        "drawn from it: as much as it takes to single out one of {} equally likely images."
+    ).format(measured(lower, error), number(lower / LOG_2, decimals(error)), alternatives(lower))
 
 
 def _units(results: Results) -> Markup:
@@ -153,8 +154,14 @@ def _units(results: Results) -> Markup:
         start = f"None of the {len(real)} real units is active"
     else:
         start = f"{len(active)} of the {len(real)} real units {'is' if len(active) == 1 else 'are'} active"
-    meaning = " (their posterior moves with the image)" if len(real) > 1 else " (its posterior moves with the image)"
-    informative = [unit for unit in real if unit.lower > 2 * unit.lower_se and unit.lower >= 0.005][:NAMED_UNITS]
+    meaning = (
+        " (their posterior moves with the image)"
+        if len(real) > 1
+        else " (its posterior moves with the image)"
+    )
+    informative = [unit for unit in real if unit.lower > 2 * unit.lower_se and unit.lower >= 0.005][
+        :NAMED_UNITS
+    ]
     if not informative:
         return Markup("{}{}.").format(start, meaning)
     values = listing([number(unit.lower) for unit in informative])
@@ -172,20 +179,23 @@ def _units(results: Results) -> Markup:
 
 
 def _category(results: Results, unit: Unit) -> Markup:
-    assert unit.classes is not None and unit.most is not None
+    assert unit.most is not None
     if unit.lower > 2 * unit.lower_se:
-        first = Markup("The categorical unit <strong>{}</strong> carries at least {} of the {} nats that {} categories can hold.").format(
-            unit.name, number(unit.lower), number(unit.most), unit.classes
-        )
+        first = Markup(
+            "The categorical unit <strong>{}</strong> carries at least {} of the {} nats that {} "
+            "categories can hold."
+        ).format(unit.name, number(unit.lower), number(unit.most), unit.classes)
     else:
         first = Markup(
-            "The categorical unit <strong>{}</strong> ({} categories) was not shown to carry information (bound {})."
+            "The categorical unit <strong>{}</strong> ({} categories) was not shown to carry information "
+            "(bound {})."
         ).format(unit.name, unit.classes, measured(unit.lower, unit.lower_se))
     if unit.accuracy is None or unit.nmi is None:
         return first
     agreement = Markup(
-        " Training never saw the labels; naming each category after its commonest class among the training images "
-        "names <strong>{} ± {}&thinsp;%</strong> of {} held-out images correctly (normalised mutual information {})."
+        " Training never saw the labels; naming each category after its commonest class among the training "
+        "images names <strong>{} ± {}&thinsp;%</strong> of {} held-out images correctly (normalised mutual "
+        "information {})."
     ).format(
         number(100 * unit.accuracy, 1),
         number(100 * (unit.accuracy_se or 0.0), 1),
@@ -193,7 +203,7 @@ def _category(results: Results, unit: Unit) -> Markup:
         number(unit.nmi),
     )
     found = len(set(unit.majority))
-    if results.classes and found < min(len(results.classes), unit.classes):
+    if results.classes and found < min(len(results.classes), unit.classes or 0):
         agreement += Markup(" Its categories name {} of the {} classes.").format(found, len(results.classes))
     return first + agreement
 
@@ -201,11 +211,20 @@ def _category(results: Results, unit: Unit) -> Markup:
 def _quality(results: Results) -> Markup:
     scores = results.evaluation
     cost = "cross-entropy" if not scores["likelihood_in_support"] else "distortion"
+    found = results.information
+    source = (
+        f"the posteriors of {number(found['images'], 0)} images"
+        if found["codes"] == "posterior"
+        else "the prior"
+    )
     return Markup(
-        "On {} held-out images the pixels cost {} nats given the code ({}), and the code costs {} nats (rate)."
+        "On {} held-out images the pixels cost {} nats given the code ({}), and the code costs {} nats "
+        "(rate). Information was measured for codes drawn from {}, with images drawn from the model’s "
+        "likelihood."
     ).format(
         number(scores["images"], 0),
         measured(scores["distortion"], scores["distortion_se"]),
         cost,
         measured(scores["rate"], scores["rate_se"]),
+        source,
     )
