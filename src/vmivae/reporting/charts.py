@@ -434,8 +434,7 @@ def _label_ends(axes: Axes, x: float, ends: Sequence[tuple[float, str, str]]) ->
     wanted = np.array([value for value, _, _ in ends]) - steps
     # Halfway between pushing everything up and pushing everything down: never closer than a step.
     upwards, downwards = np.maximum.accumulate(wanted), np.minimum.accumulate(wanted[::-1])[::-1]
-    places = (upwards + downwards) / 2 + steps
-    places += max(0.0, bottom - places[0])
+    places = np.maximum((upwards + downwards) / 2, bottom) + steps
     for place, (_, name, shade) in zip(places, ends, strict=True):
         axes.annotate(
             name,

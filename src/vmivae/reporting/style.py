@@ -85,7 +85,7 @@ def canvas(height: float, width: float = WIDTH) -> Figure:
 
 def png(figure: Figure) -> bytes:
     """The figure as PNG, without anything in it that could differ between two runs."""
-    agg = FigureCanvasAgg(figure)
+    agg: Any = FigureCanvasAgg(figure)
     agg.draw()
     buffer = io.BytesIO()
     Image.fromarray(np.asarray(agg.buffer_rgba())).convert("RGB").save(buffer, "PNG")
