@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -230,7 +231,7 @@ def _row(
     """Means over an epoch's batches."""
     *kl, distortion, loss = record.cpu().double().mean(0).tolist()
     temperature, continuous, discrete = (
-        None if column[0] is None else sum(column) / len(column) for column in zip(*schedules, strict=True)
+        None if column[0] is None else statistics.fmean(column) for column in zip(*schedules, strict=True)
     )
     return {
         "epoch": epoch,
