@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from vmivae.reporting.results import Column, Results, Unit
 from vmivae.reporting.style import (
@@ -54,19 +56,18 @@ def information(results: Results) -> Picture:
             rows.append((label, group["lower"], error, group.get("upper"), group.get("upper_se"), shade))
     beside = []
     if found["encoder_information"] is not None:
-        beside.append(("encoder, I(x; z)", found["encoder_information"], found.get("encoder_information_se")))
+        beside.append(("encoder", found["encoder_information"], found.get("encoder_information_se")))
     if found["rate"] is not None:
         beside.append(("rate", found["rate"], found.get("rate_se")))
 
-    figure = canvas(0.95 + 0.27 * (len(rows) + len(beside)))
+    figure = canvas(0.95 + 0.29 * (len(rows) + len(beside)))
     axes = figure.add_subplot()
     for y, (_, lower, error, upper, upper_error, shade) in enumerate(rows):
-        axes.errorbar(lower, y, xerr=ERROR_BARS * error, fmt="o", color=shade, ms=5, capsize=3, capthick=1.2)
+        bars: dict[str, Any] = {"color": shade, "capsize": 3.5, "capthick": 1.2, "ms": 5}
+        axes.errorbar(lower, y, xerr=ERROR_BARS * error, fmt="o" if upper is None else "none", **bars)
         if upper is not None:
-            axes.plot([lower, upper], [y, y], color=shade, lw=4, alpha=0.35, solid_capstyle="butt")
-            axes.errorbar(
-                upper, y, xerr=ERROR_BARS * (upper_error or 0.0), fmt="o", color=shade, ms=5, capsize=3
-            )
+            axes.plot([lower, upper], [y, y], color=shade, lw=6, alpha=0.6, solid_capstyle="butt")
+            axes.errorbar(upper, y, xerr=ERROR_BARS * (upper_error or 0.0), fmt="none", **bars)
         else:
             # An open end: the truth is somewhere to the right.
             axes.annotate(
@@ -80,6 +81,8 @@ def information(results: Results) -> Picture:
         axes.errorbar(
             value, y, xerr=ERROR_BARS * (error or 0.0), fmt="D", color=GREY, ms=4.5, mfc="white", capsize=3
         )
+    if found["encoder_limit"] is not None:
+        axes.plot([found["encoder_limit"]] * 2, [len(rows) - 0.3, len(rows) + 0.3], color=GREY, lw=1.5)
     labels = [row[0] for row in rows] + [row[0] for row in beside]
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.4, -0.6)
@@ -89,19 +92,18 @@ def information(results: Results) -> Picture:
     axes.set_xlim(left=lowest, right=1.12 * axes.get_xlim()[1])
     axes.tick_params(axis="y", length=0)
     bits_axis(axes)
-    sides = (
-        ""
-        if found["upper"] is not None
-        else " Arrows: lower bounds, the truth lies at or to the right of each."
-    )
+    caption = "Information between a code and the image drawn from it. Error bars: ± 2 standard errors."
+    if found["upper"] is None:
+        caption += " Arrows: lower bounds, the truth lies at or to the right of each."
+    if beside:
+        caption += (
+            " Diamonds, for comparison: what the encoder’s code knows of its own image (tick: its limit "
+            "log N), and the rate."
+        )
     return Picture(
         "information",
         "Points with error bars: information of the whole code and of its groups, in nats and bits",
-        f"Information between a code and the image drawn from it.{sides} Error bars: ± 2 standard errors. "
-        "Diamonds, for comparison: what the encoder's code knows of its own image, and the rate."
-        if beside
-        else f"Information between a code and the image drawn from it.{sides} Error bars: ± 2 standard "
-        "errors.",
+        caption,
         png(figure),
     )
 
@@ -109,7 +111,7 @@ def information(results: Results) -> Picture:
 def information_per_unit(results: Results) -> Picture:
     """A bar per unit, its rate beside it."""
     units = results.units[:MOST_UNITS]
-    figure = canvas(1.15 + 0.2 * len(units))
+    figure = canvas(1.15 + 0.21 * len(units))
     axes = figure.add_subplot()
     places = np.arange(len(units))
     two_sided = any(unit.upper is not None for unit in units)
@@ -164,7 +166,7 @@ def information_per_unit(results: Results) -> Picture:
         "information_per_unit",
         "A bar per unit: the lower bound on its information, with error bars and its rate",
         f"{_shown(results)}Information of each unit alone about the image. {bound} Error bars: ± 2 "
-        "standard errors. Diamonds: the unit's rate on held-out images. Shared knowledge is counted in "
+        "standard errors. Diamonds: the unit’s rate on held-out images. Shared knowledge is counted in "
         "every unit that has it, so bars need not add up to the information of the whole code.",
         png(figure),
     )
@@ -175,7 +177,7 @@ def label_information(results: Results) -> Picture | None:
     units = [unit for unit in results.units if unit.label_information is not None][:MOST_UNITS]
     if not units or results.label_entropy is None:
         return None
-    figure = canvas(0.85 + 0.2 * len(units))
+    figure = canvas(0.85 + 0.21 * len(units))
     axes = figure.add_subplot()
     values = [unit.label_information or 0.0 for unit in units]
     axes.barh(range(len(units)), values, height=0.68, color=[colour(unit.name) for unit in units], alpha=0.85)
@@ -287,7 +289,7 @@ def q_network(results: Results) -> Picture:
     if "validation_log_q" in curves:
         known = ~np.isnan(curves["validation_log_q"])
         axes.plot(steps[known], curves["validation_log_q"][known], color=INK, label="pairs not fitted on")
-    _curve_axes(axes, steps, "step of Q's training", "mean log Q(z|x̃), nats")
+    _curve_axes(axes, steps, "step of Q’s training", "mean log Q(z|x̃), nats")
     _focus(axes, shown, from_below=True)
     axes.legend(loc="lower right")
     return Picture(
@@ -319,9 +321,9 @@ def usage(results: Results, unit: Unit) -> Picture:
     figure = canvas(height)
     axes = figure.add_subplot()
     image = axes.imshow(shares, cmap=_paper(), vmin=0, vmax=100, aspect="auto", interpolation="nearest")
-    small = 7.5 if max(shares.shape) <= 26 else 5.0
+    small = 8.2 if len(used) <= 26 else 5.0
     axes.set_xticks(range(len(used)), [str(index) for index in used], fontsize=small)
-    axes.set_yticks(range(len(names)), names, fontsize=7.5 if len(names) <= 30 else 5.0)
+    axes.set_yticks(range(len(names)), names, fontsize=8.2 if len(names) <= 30 else 5.0)
     if len(used) > 26:
         axes.set_xticks(range(0, len(used), 5), [str(index) for index in used[::5]])
     axes.set_xlabel(f"category of {unit.name}")
@@ -338,7 +340,7 @@ def usage(results: Results, unit: Unit) -> Picture:
                     f"{share:.0f}",
                     ha="center",
                     va="center",
-                    fontsize=7,
+                    fontsize=7.8,
                     color="white" if share > 55 else INK,
                 )
     else:
@@ -405,6 +407,7 @@ def _curve_axes(axes: Axes, steps: Column, xlabel: str, ylabel: str) -> None:
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     axes.grid(axis="y")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if len(steps) > 1:
         axes.set_xlim(float(steps[0]), float(steps[-1]))
     else:
@@ -430,19 +433,20 @@ def _label_ends(axes: Axes, x: float, ends: Sequence[tuple[float, str, str]]) ->
         return
     bottom, top = axes.get_ylim()
     ends = sorted(ends)
-    steps = 0.058 * (top - bottom) * np.arange(len(ends))
+    steps = 0.062 * (top - bottom) * np.arange(len(ends))
     wanted = np.array([value for value, _, _ in ends]) - steps
     # Halfway between pushing everything up and pushing everything down: never closer than a step.
     upwards, downwards = np.maximum.accumulate(wanted), np.minimum.accumulate(wanted[::-1])[::-1]
     places = np.maximum((upwards + downwards) / 2, bottom) + steps
-    for place, (_, name, shade) in zip(places, ends, strict=True):
+    for place, (value, name, shade) in zip(places, ends, strict=True):
         axes.annotate(
             name,
-            (x, place),
-            xytext=(4, 0),
-            textcoords="offset points",
+            (x, value),
+            xytext=(1.04, place),
+            textcoords=("axes fraction", "data"),
             va="center",
-            fontsize=7,
+            fontsize=7.8,
             color=shade,
             annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": shade, "lw": 0.6, "shrinkA": 0, "shrinkB": 0},
         )

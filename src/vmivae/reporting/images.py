@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -22,6 +23,7 @@ OVERVIEW_ROWS = 12
 GRID_CATEGORIES = 12  # up to here a category is a column; above, the categories fill lines of ten
 MOST_CATEGORIES = 100
 BLOCK = 256  # codes decoded at once
+LARGEST_TILE = 0.5  # inches
 
 Pixels = NDArray[np.float32]  # (…, C, H, W) in [0, 1]
 
@@ -93,7 +95,7 @@ def overview(results: Results, decoder: Decoder) -> Picture:
     aspect = results.images.shape[2] / results.images.shape[3]
     picture_width = 0.7 * WIDTH
     height = picture_width / STEPS * aspect * len(units)
-    bottom, top = 0.52, 0.3
+    bottom, top = 0.55, 0.3
     figure = canvas(height + bottom + top)
     figure.set_layout_engine("none")
     total = height + bottom + top
@@ -107,7 +109,7 @@ def overview(results: Results, decoder: Decoder) -> Picture:
         axes.set_xlabel("value of the real unit (prior standard deviations)" if len(units) else "")
     if any(unit.classes for unit in units):
         sort = "categories" if len({unit.classes for unit in units if unit.classes}) > 1 else "its categories"
-        axes.set_title(f"real unit: low to high · categorical unit: {sort}", fontsize=7.5, color=GREY, pad=4)
+        axes.set_title(f"real unit: low to high · categorical unit: {sort}", fontsize=8.2, color=GREY, pad=4)
     bars_left = left + picture_width / WIDTH + 0.015
     bars = figure.add_axes((bars_left, bottom / total, 0.985 - bars_left, height / total))
     places = np.arange(len(units)) + 0.5
@@ -122,7 +124,7 @@ def overview(results: Results, decoder: Decoder) -> Picture:
             place,
             f"{value:.2f}".replace("-", "−"),
             va="center",
-            fontsize=7,
+            fontsize=7.8,
         )
     bars.set_ylim(len(units), 0)
     bars.set_xlim(min(0.0, float(values.min())), 1.45 * widest)
@@ -130,7 +132,8 @@ def overview(results: Results, decoder: Decoder) -> Picture:
     bars.spines["left"].set_visible(False)
     bars.axvline(0, color=GREY, lw=0.7)
     bars.set_xlabel("nats, at least")
-    bars.locator_params(axis="x", nbins=4)
+    bars.xaxis.set_major_locator(MaxNLocator(nbins=3, steps=[1, 2, 5, 10]))
+    bars.xaxis.set_major_formatter("{x:g}")
     return Picture(
         "overview",
         "A row of decoded images per unit, and a bar with its information",
@@ -189,12 +192,11 @@ def traversals(results: Results, decoder: Decoder) -> list[Picture]:
     """A row per real unit over ±2.5 prior standard deviations, on as many pages as are needed."""
     units = results.real_units[:MOST_TRAVERSED]
     found = []
+    values = np.linspace(-REACH, REACH, STEPS)
+    marks = ["" if place % (STEPS // 2) else _mark(value) for place, value in enumerate(values)]
     pages = [units[start : start + ROWS_PER_PAGE] for start in range(0, len(units), ROWS_PER_PAGE)]
     for number, page in enumerate(pages, start=1):
         rows = np.stack([decoder.traversal(unit) for unit in page])
-        marks = [
-            f"{value:+.1f}".replace("-", "−") if value else "0" for value in np.linspace(-REACH, REACH, STEPS)
-        ]
         name = "traversals" if len(pages) == 1 else f"traversals_{number}"
         at = "" if len(pages) == 1 else f" (page {number} of {len(pages)})"
         cap = (
@@ -281,7 +283,7 @@ def manifold(results: Results, decoder: Decoder) -> Picture | None:
     codes = decoder.base.repeat(side, side, 1)
     codes[..., 0] = line
     codes[..., 1] = line.flip(0)[:, None]
-    marks = [f"{value:+.1f}".replace("-", "−") if value else "0" for value in np.linspace(-REACH, REACH, 5)]
+    marks = [_mark(value) for value in np.linspace(-REACH, REACH, 5)]
     rest = ", the categorical units in their most used category" if results.latents.discrete else ""
     figure = canvas(WIDTH)
     axes = figure.add_subplot()
@@ -349,6 +351,10 @@ def codes_map(results: Results) -> Picture | None:
     )
 
 
+def _mark(value: float) -> str:
+    return f"{value:+g}".replace("-", "−") if value else "0"
+
+
 def _majority(results: Results, unit: Unit) -> list[str]:
     names = []
     for entry in unit.majority:
@@ -368,12 +374,13 @@ def _grid(
 ) -> bytes:
     """Images `(R, N, C, H, W)` as one picture with names left and right of the rows and below the columns."""
     count, across = rows.shape[:2]
-    left = 0.48 if names else 0.02
+    left = 0.5 if names else 0.02
     rim = 0.38 if right else 0.02
     label_lines = max((mark.count("\n") + 1 for mark in columns), default=0)
-    bottom = 0.02 + (0.07 + 0.14 * label_lines if columns else 0) + (0.19 if xlabel else 0)
+    bottom = 0.02 + (0.08 + 0.145 * label_lines if columns else 0) + (0.21 if xlabel else 0)
     spaces = 0.08 * (count // breaks - 1) if breaks else 0.0
-    inner = WIDTH - left - rim
+    inner = min(WIDTH - left - rim, LARGEST_TILE * across)
+    left += (WIDTH - left - rim - inner) / 2
     height = inner / across * (rows.shape[3] / rows.shape[4]) * count
     total = height + spaces + bottom + 0.02
     figure = canvas(total)
@@ -395,7 +402,7 @@ def _grid(
         if names:
             _row_names(axes, names[start : start + size])
         for place, text in enumerate(right[start : start + size]):
-            axes.text(across + 0.12, place + 0.5, text, va="center", fontsize=7.5, color=INK)
+            axes.text(across + 0.12, place + 0.5, text, va="center", fontsize=8.2, color=INK)
     if columns:
         axes.set_xticks(np.arange(across) + 0.5, columns)
     axes.set_xlabel(xlabel)

@@ -23,17 +23,17 @@ BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY = "#0072b2", "#d55e00", "#009e73", "
 INK, GREY, LIGHT = "#222222", "#767676", "#d9d9d9"
 CYCLE = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, "#6a3d9a", "#8c564b", "#3b3b3b", "#999933")
 
-WIDTH = 4.8  # inches; small enough that 8 pt stays readable on a phone, two fit side by side on a desk
+WIDTH = 4.8  # inches; small enough that 9 pt stays readable on a phone, two fit side by side on a desk
 DPI = 220
 
 _STYLE = {
     "font.family": "DejaVu Sans",
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.labelsize": 8,
-    "xtick.labelsize": 7.5,
-    "ytick.labelsize": 7.5,
-    "legend.fontsize": 7.5,
+    "font.size": 8.8,
+    "axes.titlesize": 8.8,
+    "axes.labelsize": 8.8,
+    "xtick.labelsize": 8.2,
+    "ytick.labelsize": 8.2,
+    "legend.fontsize": 8.2,
     "legend.frameon": False,
     "axes.edgecolor": GREY,
     "axes.labelcolor": INK,

@@ -183,7 +183,7 @@ def unit_table(results: Results) -> tuple[list[str], list[tuple[str, list[Markup
     named = any(unit.accuracy is not None for unit in results.units)
     heads = ["lower bound", "± s.e."]
     heads += ["upper bound", "± s.e."] if two_sided else []
-    heads += ["bits", "rate", "active"]
+    heads += ["lower, bits" if two_sided else "bits", "rate", "active"]
     heads += ["knows of labels", "by chance"] if labelled else []
     heads += ["names class, %", "NMI"] if named else []
     rows = []
