@@ -81,6 +81,14 @@ def test_draws_are_samples_and_not_means(small: Small) -> None:
     assert set(np.unique(draws)) == {0.0, 1.0}
 
 
+def test_large_images_are_averaged_down_and_small_ones_kept() -> None:
+    checks = (torch.arange(400)[:, None] + torch.arange(400)[None]) % 2
+    small = images.thumbnails(checks.float().expand(1, 3, 400, 400))
+    assert small.shape == (1, 3, 100, 100)
+    assert small == pytest.approx(np.full_like(small, 0.5))
+    assert images.thumbnails(torch.full((1, 1, 64, 64), 1.5)).max() == 1.0
+
+
 def test_tiles_stand_where_their_row_and_column_say() -> None:
     rows = np.zeros((2, 3, 1, 4, 4), dtype=np.float32)
     rows[1, 2] = 0.5

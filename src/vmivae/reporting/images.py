@@ -22,7 +22,8 @@ MOST_TRAVERSED = 100  # units
 OVERVIEW_ROWS = 12
 GRID_CATEGORIES = 12  # up to here a category is a column; above, the categories fill lines of ten
 MOST_CATEGORIES = 100
-BLOCK = 256  # codes decoded at once
+MOST_PIXELS = 2**22  # decoded at once
+SIDE = 128  # pixels of a picture in a figure; larger ones are averaged down
 LARGEST_TILE = 0.5  # inches
 
 Pixels = NDArray[np.float32]  # (…, C, H, W) in [0, 1]
@@ -35,6 +36,7 @@ class Decoder:
         self._model = results.model
         self.latents = results.latents
         self._seed = seed
+        self._pixels = int(np.prod(results.images.shape[1:]))
         self.base = self._model.prior.mean.new_zeros(self.latents.size)
         for unit in self.latents.discrete_units:
             self.base[self.latents.columns[unit].start + int(results.usage(unit).argmax())] = 1.0
@@ -42,17 +44,17 @@ class Decoder:
     def means(self, codes: Tensor) -> Pixels:
         """Mean images `(…, C, H, W)` of codes `(…, size)`."""
         flat = codes.reshape(-1, self.latents.size)
+        block = max(1, MOST_PIXELS // self._pixels)
         with torch.inference_mode():
-            blocks = [self._model.likelihood(block).mean for block in torch.split(flat, BLOCK)]
-        images = torch.cat(blocks).clamp(0, 1)
-        pixels: Pixels = images.reshape(*codes.shape[:-1], *images.shape[1:]).float().numpy()
-        return pixels
+            images = np.concatenate(
+                [thumbnails(self._model.likelihood(part).mean) for part in torch.split(flat, block)]
+            )
+        return images.reshape(*codes.shape[:-1], *images.shape[1:])
 
     def samples(self, codes: Tensor) -> Pixels:
         """One image drawn from p(x|z) for each of the codes `(N, size)`."""
         with seeded(self._seed, "report: images", codes.device):
-            pixels: Pixels = sample_images(self._model, codes).clamp(0, 1).float().numpy()
-        return pixels
+            return thumbnails(sample_images(self._model, codes))
 
     def prior_codes(self, shape: Sequence[int], figure: str) -> Tensor:
         """Codes `(*shape, size)` drawn from the prior; each figure has a stream of its own."""
@@ -81,18 +83,25 @@ class Decoder:
         return self.means(codes)
 
 
+def thumbnails(images: Tensor) -> Pixels:
+    """Images `(N, C, H, W)` within [0, 1] and no larger than a figure can show."""
+    factor = -(-max(images.shape[-2:]) // SIDE)
+    if factor > 1:
+        images = torch.nn.functional.avg_pool2d(images, factor)
+    pixels: Pixels = images.clamp(0, 1).float().numpy()
+    return pixels
+
+
 def overview(results: Results, decoder: Decoder) -> Picture:
     """A row of images per unit and beside it the information of that unit."""
     units = results.units[:OVERVIEW_ROWS]
-    rows = np.ones((len(units), STEPS, *results.images.shape[1:]), dtype=np.float32)
-    blank = np.zeros((len(units), STEPS), dtype=bool)
-    for place, unit in enumerate(units):
-        images = decoder.traversal(unit)
-        if unit.classes and unit.classes > STEPS:
-            images = images[np.sort(np.argsort(-results.usage(unit.name), kind="stable")[:STEPS])]
+    varied = [_at_most(STEPS, results, unit, decoder.traversal(unit)) for unit in units]
+    rows = np.ones((len(units), STEPS, *varied[0].shape[1:]), dtype=np.float32)
+    blank = np.ones((len(units), STEPS), dtype=bool)
+    for place, images in enumerate(varied):
         rows[place, : len(images)] = images
-        blank[place, len(images) :] = True
-    aspect = results.images.shape[2] / results.images.shape[3]
+        blank[place, : len(images)] = False
+    aspect = rows.shape[-2] / rows.shape[-1]
     picture_width = 0.7 * WIDTH
     height = picture_width / STEPS * aspect * len(units)
     bottom, top = 0.55, 0.3
@@ -152,16 +161,17 @@ def overview(results: Results, decoder: Decoder) -> Picture:
 def reconstructions(results: Results, decoder: Decoder, images: NDArray[np.uint8]) -> Picture:
     """Held-out images `(N, C, H, W)`, their reconstructions, and one draw of each, in lines of ten."""
     pixels = torch.from_numpy(images.astype(np.float32) / 255)
+    shown = thumbnails(pixels)
     codes = decoder.encode(pixels)
     means = decoder.means(codes)
     draws = decoder.samples(codes)
     count = 10
     lines = -(-len(images) // count)
-    rows = np.ones((3 * lines, count, *images.shape[1:]), dtype=np.float32)
+    rows = np.ones((3 * lines, count, *shown.shape[1:]), dtype=np.float32)
     blank = np.ones((3 * lines, count), dtype=bool)
     for index in range(len(images)):
         line, column = divmod(index, count)
-        for offset, source in enumerate((pixels.numpy(), means, draws)):
+        for offset, source in enumerate((shown, means, draws)):
             rows[3 * line + offset, column] = source[index]
             blank[3 * line + offset, column] = False
     names = ["image", "mean", "draw"] * lines
@@ -349,6 +359,13 @@ def codes_map(results: Results) -> Picture | None:
         f"Where held-out images lie in that plane: the means of their posteriors.{named}",
         png(figure),
     )
+
+
+def _at_most(count: int, results: Results, unit: Unit, images: Pixels) -> Pixels:
+    """All images of a traversal, or those of the most used categories, in their order."""
+    if len(images) <= count:
+        return images
+    return images[np.sort(np.argsort(-results.usage(unit.name), kind="stable")[:count])]
 
 
 def _mark(value: float) -> str:
