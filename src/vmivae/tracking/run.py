@@ -77,7 +77,6 @@ class StageRun:
         """Keep the stage's facts and mirror its files and those that it was made from."""
         self._flush()
         self._facts["seconds"] = time.time() - self._facts["started"]
-        self._facts |= device_facts(self._params.train.device)
         self._attempt(self._save_facts)
         if not self._failed:
             self._attempt(self._mirror)
@@ -99,6 +98,7 @@ class StageRun:
         self._live = not is_logged(row, self._name)
 
     def _save_facts(self) -> None:
+        self._facts |= device_facts(self._params.train.device)
         save_facts(self._root, configuration_key(), self._name, self._facts)
 
     def _mirror(self) -> None:
