@@ -13,6 +13,7 @@ from vmivae.tracking.configuration import Configuration, configuration_key
 from vmivae.tracking.facts import device_facts, present_facts, read_facts, save_facts
 from vmivae.tracking.mirror import (
     FAILURE_TAG,
+    POSITIONS,
     Point,
     curve_prefix,
     is_logged,
@@ -59,7 +60,7 @@ class StageRun:
         self._points += [
             (self._prefix + name, float(value), step)
             for name, value in values.items()
-            if math.isfinite(value)
+            if name not in POSITIONS and math.isfinite(value)
         ]
         if time.monotonic() - self._flushed >= FLUSH_SECONDS:
             self._flush()
