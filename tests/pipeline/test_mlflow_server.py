@@ -60,9 +60,9 @@ def _serving(repository, port, *command):
 
 @pytest.fixture(scope="module")
 def two_rows(reproduced):
-    """The repository with a second row, of an estimate with more samples."""
-    with reproduced.changed({"mutual_information": {"samples": 240}}):
-        reproduced.run("dvc", "repro")
+    """The repository with a second row, of an experiment in the workspace: an estimate with more samples."""
+    experiment = ["dvc", "exp", "run", "--name", "in-the-workspace"]
+    reproduced.run(*experiment, "-S", "mutual_information.samples=240")
     reproduced.run("git", "checkout", "-q", ".")
     reproduced.run("dvc", "checkout", "--force", "--quiet")
     return reproduced
@@ -98,6 +98,7 @@ def test_runs_and_their_comparison_open_in_a_browser(two_rows, page, tmp_path):
     page, complaints = page
     store = two_rows.store()
     rows = store.search("")
+    assert "in-the-workspace" in {row.info.run_name for row in rows}
     port = _free_port()
     command = ["python", "-m", "vmivae.tracking", "ui", "--port", str(port)]
     with _serving(two_rows, port, *command) as address:

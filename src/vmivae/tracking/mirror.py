@@ -81,7 +81,7 @@ def mirror(
     stages = list(stages)
     digests = {stage: _digest(configuration, stage) for stage in stages}
     started = min((fact["started"] for fact in facts.values()), default=None)
-    with store.lock:
+    with store.row_lock(configuration.key):
         row = open_row(store, configuration, name, started)
         if any(row.data.tags.get(_files_tag(stage), digests[stage]) != digests[stage] for stage in stages):
             _remove(store, row)
