@@ -5,6 +5,8 @@ import time
 import pytest
 from repository import stages_run
 
+from vmivae.tracking import configuration_key
+
 pytestmark = pytest.mark.slow
 
 METRICS = ("train.loss", "evaluation.mse", "mi.lower")
@@ -51,7 +53,6 @@ def test_a_copy_runs_its_own_code_and_only_what_changed(reproduced, experiments)
 def test_every_experiment_is_a_complete_row_of_the_same_store(reproduced, experiments):
     rows = reproduced.rows()
     assert {"in-a-copy", "prior-codes", "beta-4"} < set(rows)
-    assert len(rows) == 4
     for row in rows.values():
         assert row.info.status == "FINISHED"
         assert set(METRICS) <= set(row.data.metrics)
@@ -67,7 +68,7 @@ def test_every_experiment_is_a_complete_row_of_the_same_store(reproduced, experi
 
 def test_rows_that_share_their_training_name_the_run_that_trained(reproduced, experiments):
     rows = reproduced.rows()
-    (first,) = set(rows) - {"in-a-copy", "prior-codes", "beta-4"}
+    first = reproduced.store().find(configuration_key(reproduced.root)).info.run_name
     trained_by = {name: row.data.tags["vmivae.trained_by"] for name, row in rows.items()}
     assert trained_by["prior-codes"] == trained_by["in-a-copy"] == rows[first].info.run_id
     assert trained_by["beta-4"] == rows["beta-4"].info.run_id
