@@ -115,7 +115,14 @@ def test_sync_leaves_out_what_is_not_up_to_date(reproduced, experiments):
         assert "workspace: mirrored, without estimate_mi, report" in output
         rows = reproduced.rows()
         (partial,) = (row for row in rows.values() if row.data.params["mutual_information.samples"] == "444")
+        client, run_id = reproduced.store().client, partial.info.run_id
+        client.set_tag(run_id, "vmivae.failure", "estimate_mi: no memory left")
+        client.set_terminated(run_id, "FAILED")
+        reproduced.run("python", "-m", "vmivae.tracking", "sync", PYTHONPATH="src")
+    failed = client.get_run(run_id)
+    assert (failed.info.status, failed.data.tags["vmivae.failure"][:11]) == ("FAILED", "estimate_mi")
     assert set(rows) - before == {partial.info.run_name}
     assert not [name for name in partial.data.metrics if name.startswith("mi.")]
     assert partial.data.metrics["train.loss"] > 0
-    reproduced.store().client.delete_run(partial.info.run_id)
+    assert partial.info.status == "FINISHED"
+    client.delete_run(run_id)
