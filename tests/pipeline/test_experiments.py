@@ -28,7 +28,7 @@ def experiments(reproduced):
     beta = ["-S", "objective.regularizer=beta", "-S", "objective.beta=4"]
     defaults = [
         "-S",
-        "objective.capacity.continuous={start: 0.0, end: 5.0, steps: 3500}",
+        "objective.capacity.continuous={start: 0.0, end: 5.0, steps: 5000}",
         "-S",
         "objective.capacity.discrete={start: 0.0, end: null, steps: 3500}",
     ]
