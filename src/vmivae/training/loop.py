@@ -181,7 +181,7 @@ def choose_precision(precision: str, device: torch.device, steps: int) -> torch.
 
 def choose_compile(compile: str | bool, device: torch.device, steps: int) -> bool:
     """Whether to compile the step: as told, or for `auto` a fixed choice by device and steps."""
-    # Compiling took 40 s on two cores, more than a run of some thousand steps gets back, and needs a compiler.
+    # Compiling took 40 s on two cores: more than some thousand steps give back, and it needs a compiler.
     return compile is True
 
 
