@@ -155,7 +155,7 @@ class Params(Group):
 
     def flat(self) -> dict[str, Any]:
         """Dotted keys and plain values, as in `objective.capacity.continuous.end`."""
-        return _flatten(self.model_dump(mode="json"))
+        return flatten(self.model_dump(mode="json"))
 
 
 def load_params(path: str | Path = "params.yaml") -> Params:
@@ -181,6 +181,17 @@ def load_params(path: str | Path = "params.yaml") -> Params:
     for complaint in _inconsistencies(params):
         raise ParameterError(f"{complaint} ({path})")
     return params
+
+
+def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Leaves of nested mappings under dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
 
 
 def _inconsistencies(params: Params) -> list[str]:
@@ -402,16 +413,6 @@ _NOT_TEXT = {"null", "true", "false", "yes", "no", "on", "off"}
 
 def _reason(error: Exception) -> str:
     return error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8 text"
-
-
-def _flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            flat |= _flatten(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 class _Loader(yaml.SafeLoader):

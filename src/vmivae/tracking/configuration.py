@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from vmivae.params import flatten
 from vmivae.tracking.tree import Tree
 
 DATA_CARD = "data/prepared/data_card.json"
@@ -111,17 +112,6 @@ def configuration_key(root: str | Path = ".") -> str:
         FileNotFoundError: params.yaml, dvc.yaml or the data card is missing.
     """
     return Configuration(Tree.folder(root)).key
-
-
-def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Leaves of nested mappings under dotted names."""
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            flat |= flatten(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat
 
 
 def _stages(content: dict[str, Any]) -> dict[str, Stage]:

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from vmivae.tracking.configuration import Configuration, flatten
+from vmivae.params import flatten
+from vmivae.tracking.configuration import Configuration
 from vmivae.tracking.store import KEY_TAG, Store
 from vmivae.tracking.tree import Tree
 
