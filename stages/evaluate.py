@@ -6,23 +6,16 @@ from vmivae import load_params, load_vae, stage, tracking
 from vmivae.data import load_prepared
 from vmivae.evaluation import evaluate, write_codes
 from vmivae.files import write_csv, write_json
-from vmivae.model.device import choose_device
 
 
 def main() -> None:
     """Score models/vae on data/prepared."""
     params = load_params()
     with tracking.stage("evaluate", params), stage.ProgressReporter() as progress:
-        model = load_vae("models/vae").to(choose_device())
+        model = load_vae("models/vae")
         data = load_prepared().measured()
-        result = evaluate(
-            model,
-            data.train,
-            data.test,
-            params.evaluation.importance_samples,
-            params.seed,
-            progress,
-        )
+        samples = params.evaluation.importance_samples
+        result = evaluate(model, data.train, data.test, samples, params.seed, progress=progress)
         labels = {"train": data.train.labels, "test": data.test.labels}
         write_codes(Path("data/codes"), result.codes, labels)
         write_csv(Path("plots/units.csv"), result.units)

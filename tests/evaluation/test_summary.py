@@ -21,7 +21,7 @@ class Split:
 
 def test_numbers_of_a_linear_gaussian_model():
     model, train, test = LinearGaussian(), Split(grey(40, 1)), Split(grey(30, 2))
-    metrics = evaluate(model, train, test, 4, seed=0).metrics
+    metrics = evaluate(model, train, test, 4, seed=0, device="cpu").metrics
     truth = model.log_prob(test.images)
     assert metrics["images"] == 30
     assert metrics["train"]["images"] == 40
@@ -50,7 +50,7 @@ def test_grey_images_under_a_bernoulli_get_a_cross_entropy_and_no_log_likelihood
                 torch.distributions.Bernoulli(exact.probs, validate_args=False), 3, validate_args=False
             )
 
-    metrics = evaluate(Lenient(), Split(grey(9)), Split(grey(9)), 4, 0).metrics
+    metrics = evaluate(Lenient(), Split(grey(9)), Split(grey(9)), 4, 0, device="cpu").metrics
     assert metrics["likelihood_in_support"] is False
     for scores in (metrics, metrics["train"]):
         assert scores["distortion_kind"] == "cross-entropy"
@@ -70,7 +70,9 @@ def test_one_grey_image_in_either_split_is_enough_for_a_cross_entropy():
         validate_args=False,
     )
     for train, test, expected in ((binary(6), binary(6), True), (mixed, binary(6), False)):
-        found = evaluate(model, Split(train), Split(test), 2, 0).metrics["likelihood_in_support"]
+        found = evaluate(model, Split(train), Split(test), 2, 0, device="cpu").metrics[
+            "likelihood_in_support"
+        ]
         assert found is expected
 
 
@@ -84,7 +86,7 @@ def test_the_majority_map_is_fitted_on_the_training_split_and_scored_on_the_test
     # In the training split classes 0, 1, 2 are called 2, 0, 0; in the test split 2, 0, 1.
     train.labels = np.array([2, 0, 0])[train_classes]
     test.labels = np.array([2, 0, 1])[test_classes]
-    unit = evaluate(model, train, test, 2, 0).metrics["units"]["c0"]
+    unit = evaluate(model, train, test, 2, 0, device="cpu").metrics["units"]["c0"]
     accuracy = float((test_classes != 2).mean())
     assert 0 < accuracy < 1
     assert unit["majority_map"] == [2, 0, 0]
@@ -98,7 +100,7 @@ def test_the_majority_map_is_fitted_on_the_training_split_and_scored_on_the_test
 
 def test_rows_and_codes_cover_every_unit_and_image():
     train, test = Split(grey(5), np.arange(5) % 2), Split(grey(4), np.arange(4) % 2)
-    result = evaluate(LinearGaussian(), train, test, 2, 0)
+    result = evaluate(LinearGaussian(), train, test, 2, 0, device="cpu")
     assert [row["unit"] for row in result.units] == ["z0", "z1"]
     assert all(tuple(row) == ("unit", *UNIT_COLUMNS) for row in result.units)
     assert all(row["accuracy"] is None for row in result.units)
@@ -108,18 +110,18 @@ def test_rows_and_codes_cover_every_unit_and_image():
 def test_same_seed_same_numbers():
     splits = Split(grey(8)), Split(grey(6))
     model = LinearGaussian(shrink=2.0)
-    first = evaluate(model, *splits, 3, 5).metrics
-    assert first == evaluate(model, *splits, 3, 5).metrics
-    assert first != evaluate(model, *splits, 3, 6).metrics
+    first = evaluate(model, *splits, 3, 5, device="cpu").metrics
+    assert first == evaluate(model, *splits, 3, 5, device="cpu").metrics
+    assert first != evaluate(model, *splits, 3, 6, device="cpu").metrics
 
 
 def test_a_split_of_one_image_is_refused():
     with pytest.raises(DataError, match=r"^test split: a standard error needs at least 2 images, got 1$"):
-        evaluate(LinearGaussian(), Split(grey(4)), Split(grey(1)), 2, 0)
+        evaluate(LinearGaussian(), Split(grey(4)), Split(grey(1)), 2, 0, device="cpu")
 
 
 def test_a_score_that_is_not_finite_is_named():
     model = LinearGaussian()
     model.bias = model.bias * math.nan
     with pytest.raises(NonFiniteError, match=r"^distortion: not finite for 4 of 4 images$"):
-        evaluate(model, Split(grey(4)), Split(grey(4)), 2, 0)
+        evaluate(model, Split(grey(4)), Split(grey(4)), 2, 0, device="cpu")

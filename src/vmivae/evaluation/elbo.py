@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributions import Distribution
 
 from vmivae.model import CodeDistribution, LatentVariableModel
+from vmivae.model.fixed import measured
 
 ACTIVE = 0.01
 """Above this a unit counts as active: a variance for real units, nats for categorical ones."""
@@ -77,12 +77,10 @@ def elbo_parts(
 ) -> ElboParts:
     """Encode every image, decode one exact sample of its code, and keep the parts of the ELBO.
 
-    The model is in evaluation mode meanwhile and gets its own mode back.
-
     Args:
-        model: the model, on the device of its prior.
+        model: measured in evaluation mode and left as it was.
         images: `(N, C, H, W)`, pixels `x = value / 255`.
-        generator: source of the codes' randomness, on the same device.
+        generator: source of the codes' randomness; its device is the one that is used.
         progress: called after each batch.
         what: the name under which progress is told.
 
@@ -91,8 +89,8 @@ def elbo_parts(
     """
     encoded: list[CodeDistribution] = []
     parts: list[tuple[Tensor, ...]] = []
-    with _evaluating(model):
-        for batch, done in _batches(images, _images_per_batch(images), model.prior.mean.device):
+    with measured(model, str(generator.device)) as device, torch.inference_mode():
+        for batch, done in _batches(images, _images_per_batch(images), device):
             posterior = model.posterior(batch)
             likelihood = model.likelihood(posterior.sample(generator=generator))
             parts.append(
@@ -133,10 +131,10 @@ def log_likelihood(
     is at most `log p(x)`. It is a log-likelihood only for images in the likelihood's support.
 
     Args:
-        model: the model, on the device of its prior.
+        model: measured in evaluation mode and left as it was.
         images: `(N, C, H, W)`, pixels `x = value / 255`.
         importance_samples: K, at least 1. Memory does not grow with it.
-        generator: source of the codes' randomness, on the same device.
+        generator: source of the codes' randomness; its device is the one that is used.
         progress: called after each batch of images.
         decodes: the most codes that are decoded at once.
 
@@ -145,8 +143,8 @@ def log_likelihood(
     """
     decodes = min(decodes, _images_per_batch(images))
     estimates = []
-    with _evaluating(model):
-        for batch, done in _batches(images, max(1, decodes // importance_samples), model.prior.mean.device):
+    with measured(model, str(generator.device)) as device, torch.inference_mode():
+        for batch, done in _batches(images, max(1, decodes // importance_samples), device):
             posterior = model.posterior(batch)
             total = torch.full((len(batch),), -math.inf, dtype=torch.float64)
             left = importance_samples
@@ -210,18 +208,3 @@ def _batches(images: NDArray[np.uint8], size: int, device: torch.device) -> Iter
     for start in range(0, len(images), size):
         batch = torch.from_numpy(np.array(images[start : start + size])).to(device)
         yield batch.float() / 255, start + len(batch)
-
-
-@contextmanager
-def _evaluating(model: LatentVariableModel) -> Iterator[None]:
-    """No gradients, and neither dropout nor batch statistics: modules get their own mode back afterwards."""
-    modules = list(model.modules()) if isinstance(model, nn.Module) else []
-    modes = [module.training for module in modules]
-    try:
-        for module in modules:
-            module.training = False
-        with torch.inference_mode():
-            yield
-    finally:
-        for module, mode in zip(modules, modes, strict=True):
-            module.training = mode

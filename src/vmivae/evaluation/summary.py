@@ -23,6 +23,7 @@ from vmivae.evaluation.elbo import (
 )
 from vmivae.evaluation.labels import Labels, label_information, majority_map
 from vmivae.model import CodeDistribution
+from vmivae.model.fixed import measured
 
 Scores = dict[str, Any]
 
@@ -62,17 +63,19 @@ def evaluate(
     test: LabelledImages,
     importance_samples: int,
     seed: int,
+    device: str = "auto",
     progress: Progress | None = None,
 ) -> Evaluation:
     """Score a model on all images of both splits.
 
     Args:
-        model: the model, on the device of its prior.
+        model: measured in evaluation mode and left as it was.
         train: the split that the model was trained on; majority maps are fitted on its labels.
         test: the split that is scored.
         importance_samples: K of the log-likelihood estimate. There is none if some image is not in the
             likelihood's support (grey pixels under a Bernoulli): the distortion is a cross-entropy then.
         seed: of the codes that are drawn.
+        device: a torch device, or `auto`: CUDA or Apple's MPS where there is one.
         progress: called with what is being done, how far it is, how much there is, and the state in words.
 
     Raises:
@@ -84,14 +87,15 @@ def evaluate(
             raise DataError(
                 f"{name} split: a standard error needs at least 2 images, got {len(split.images)}"
             )
-    generator = torch.Generator(model.prior.mean.device).manual_seed(seed)
-    parts = elbo_parts(model, test.images, generator, progress, "ELBO, test split")
-    train_parts = elbo_parts(model, train.images, generator, progress, "ELBO, training split")
-    in_support = bool(parts.in_support.all() and train_parts.in_support.all())
-    metrics: Scores = {"likelihood_in_support": in_support} | _elbo_scores(parts, in_support)
-    if in_support:
-        estimates = log_likelihood(model, test.images, importance_samples, generator, progress)
-        metrics |= _mean("log_likelihood_iwae", estimates) | {"importance_samples": importance_samples}
+    with measured(model, device) as place:
+        generator = torch.Generator(place).manual_seed(seed)
+        parts = elbo_parts(model, test.images, generator, progress, "ELBO, test split")
+        train_parts = elbo_parts(model, train.images, generator, progress, "ELBO, training split")
+        in_support = bool(parts.in_support.all() and train_parts.in_support.all())
+        metrics: Scores = {"likelihood_in_support": in_support} | _elbo_scores(parts, in_support)
+        if in_support:
+            estimates = log_likelihood(model, test.images, importance_samples, generator, progress)
+            metrics |= _mean("log_likelihood_iwae", estimates) | {"importance_samples": importance_samples}
 
     units = _unit_scores(parts)
     if test.labels is not None:

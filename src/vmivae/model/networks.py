@@ -39,17 +39,17 @@ def encoder_trunk(image_shape: tuple[int, int, int], architecture: str) -> tuple
             nn.Sequential(
                 nn.Flatten(),
                 nn.Linear(channels * height * width, 512),
-                nn.ReLU(),
+                nn.ReLU(inplace=True),
                 nn.Linear(512, HIDDEN),
-                nn.ReLU(),
+                nn.ReLU(inplace=True),
             ),
             HIDDEN,
         )
     widths = [channels, 32, 32, 64, 64] if height == 64 else [channels, 32, 64, 64]
     layers: list[nn.Module] = []
     for before, after in itertools.pairwise(widths):
-        layers += [nn.Conv2d(before, after, 4, stride=2, padding=1), nn.ReLU()]
-    layers += [nn.Flatten(), nn.Linear(64 * 4 * 4, HIDDEN), nn.ReLU()]
+        layers += [nn.Conv2d(before, after, 4, stride=2, padding=1), nn.ReLU(inplace=True)]
+    layers += [nn.Flatten(), nn.Linear(64 * 4 * 4, HIDDEN), nn.ReLU(inplace=True)]
     return _channels_last(nn.Sequential(*layers)), HIDDEN
 
 
@@ -63,22 +63,22 @@ def decoder(latents: LatentSpec, image_shape: tuple[int, int, int], architecture
     if architecture == "mlp":
         return nn.Sequential(
             nn.Linear(latents.size, HIDDEN),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.Linear(HIDDEN, 512),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.Linear(512, channels * height * width),
             nn.Unflatten(1, image_shape),
         )
     widths = [64, 64, 32, 32, channels] if height == 64 else [64, 32, 32, channels]
     layers: list[nn.Module] = [
         nn.Linear(latents.size, HIDDEN),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.Linear(HIDDEN, 64 * 4 * 4),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.Unflatten(1, (64, 4, 4)),
     ]
     for before, after in itertools.pairwise(widths):
-        layers += [nn.ConvTranspose2d(before, after, 4, stride=2, padding=1), nn.ReLU()]
+        layers += [nn.ConvTranspose2d(before, after, 4, stride=2, padding=1), nn.ReLU(inplace=True)]
     return _channels_last(nn.Sequential(*layers[:-1]))
 
 

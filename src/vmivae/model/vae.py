@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -48,7 +49,7 @@ class VAE(nn.Module):
 
     def __init__(
         self,
-        image_shape: tuple[int, int, int],
+        image_shape: Sequence[int],
         latents: LatentSpec,
         architecture: str = "conv",
         likelihood: str = "bernoulli",
@@ -149,10 +150,9 @@ def load_vae(path: str | Path = "models/vae") -> VAE:
         content = read_json(description)
         if content["format"] != FORMAT:
             raise DataError(f"{description}: format must be {FORMAT}, got {content['format']}")
-        channels, height, width = content["image_shape"]
         latents = LatentSpec(content["latents"]["continuous"], tuple(content["latents"]["discrete"]))
         model = VAE(
-            (channels, height, width),
+            content["image_shape"],
             latents,
             content["architecture"],
             content["likelihood"],

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from vmivae.errors import ParameterError
+from vmivae.model.fixed import measured
 from vmivae.model.latents import CodeDistribution, LatentSpec
 from vmivae.model.protocol import LatentVariableModel
 from vmivae.mutual_information.aggregate import AggregatePosterior
@@ -18,7 +19,6 @@ from vmivae.mutual_information.bounds import Mean, barber_agakov, mean, require_
 from vmivae.mutual_information.pairs import (
     DECODE_BLOCK,
     CodeSource,
-    measured,
     sample_images,
     seeded,
 )

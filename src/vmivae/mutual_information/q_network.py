@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from vmivae.errors import DataError, NonFiniteError, ParameterError
 from vmivae.files import read_json, replace_directory, write_json
+from vmivae.model.fixed import measured
 from vmivae.model.latents import CodeDistribution, LatentSpec
 from vmivae.model.networks import CodeHead, encoder_trunk
 from vmivae.model.protocol import LatentVariableModel
-from vmivae.mutual_information.pairs import DECODE_BLOCK, CodeSource, measured, sample_images, seeded
+from vmivae.mutual_information.pairs import DECODE_BLOCK, CodeSource, sample_images, seeded
 
 Progress = Callable[[str, int, int, str], None]
 

@@ -166,6 +166,6 @@ def stage(name: str, params: Params) -> Iterator[StageRun]:
 
 
 def one_line(error: Exception) -> str:
-    """What an error says, on one line of at most 200 characters."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    """What an error says, on one line of at most 200 characters, without passwords of addresses."""
+    text = shown(" ".join(str(error).split())) or type(error).__name__
     return text if len(text) <= 200 else text[:199] + "…"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from filelock import FileLock
 
@@ -59,10 +60,9 @@ def is_server(uri: str) -> bool:
     return uri.startswith(("http://", "https://", "databricks"))
 
 
-def shown(uri: str) -> str:
-    """The address without the password that it may hold."""
-    parts = urlsplit(uri)
-    return uri.replace(f"{parts.netloc.rpartition('@')[0]}@", "", 1) if "@" in parts.netloc else uri
+def shown(text: str) -> str:
+    """An address, or a text with addresses, without the user names and passwords that they may hold."""
+    return re.sub(r"://[^/\s]*@", "://", text)
 
 
 @dataclass(frozen=True)
@@ -95,11 +95,16 @@ def connect(root: Path) -> tuple[MlflowClient, FileLock]:
         os.environ.setdefault(name, value)
     from mlflow import MlflowClient
 
+    # What matters is told of once, by us.
+    logging.getLogger("mlflow").setLevel(os.environ["MLFLOW_LOGGING_LEVEL"])
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
+
     folder = root / ".vmivae"
     folder.mkdir(exist_ok=True)
     lock = FileLock(folder / "store.lock", timeout=LOCK_SECONDS)
-    client = MlflowClient(tracking_uri(root))
     with lock:
+        # The tables are made by the client itself, or by its first use.
+        client = MlflowClient(tracking_uri(root))
         client.search_experiments(max_results=1)
     return client, lock
 

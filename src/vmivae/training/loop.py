@@ -1,0 +1,280 @@
+"""The training loop: resident images, a compiled or eager step, a look at the numbers now and then."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vmivae.errors import NonFiniteError, ParameterError
+from vmivae.model import VAE
+from vmivae.model.device import choose_device
+from vmivae.training.objectives import Objective, Ramp
+
+# Losses stay on the device, which is waited for only once in so many steps.
+LOOK_EVERY = 100
+
+Row = dict[str, float | None]
+Progress = Callable[[str, int, int, str], None]
+# Pixels drawn afresh from grey ones: uint8 images and a generator to uint8 images.
+Draw = Callable[[Tensor, torch.Generator], Tensor]
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How to train; the fields are those of `train` in params.yaml.
+
+    Attributes:
+        epochs: passes over the images, each in a new order.
+        batch_size: images per step.
+        learning_rate: of Adam.
+        clip_norm: largest gradient norm; None for no limit.
+        temperature: of Gumbel-Softmax: a number, or a `Ramp` (or its fields) over the training steps.
+        device: `auto`, `cpu`, `cuda` or `mps`.
+        precision: `fp32`, `bf16` (autocast of the networks), or `auto`, see `choose_precision`.
+        compile: whether torch.compile makes the step, or `auto`, see `choose_compile`.
+    """
+
+    epochs: int
+    batch_size: int = 64
+    learning_rate: float = 5e-4
+    clip_norm: float | None = 100.0
+    temperature: float | Ramp | Mapping[str, Any] = 0.67
+    device: str = "auto"
+    precision: str = "auto"
+    compile: str | bool = "auto"
+
+
+@dataclass(frozen=True)
+class History:
+    """What training said of itself: a row per epoch, of means over all its batches, in nats per image.
+
+    The columns: epoch and step (counts at its end), loss, distortion, rate, kl_continuous, kl_discrete,
+    capacity_continuous, capacity_discrete (None where there is no target), temperature, and a `kl_<unit>` for
+    each unit. `images_per_second` is the throughput of the whole training: the only thing here that differs
+    between repeats.
+    """
+
+    rows: list[Row]
+    images_per_second: float
+
+    def summary(self) -> dict[str, Any]:
+        """The last epoch, with `epochs` and `steps`; KL per unit under `units`; without what has no value."""
+        last = dict(self.rows[-1])
+        counts = {"epochs": last.pop("epoch"), "steps": last.pop("step")}
+        last.pop("temperature")
+        groups = {"kl_continuous", "kl_discrete"}
+        units = {name: value for name, value in last.items() if name.startswith("kl_") and name not in groups}
+        values = {name: value for name, value in last.items() if name not in units and value is not None}
+        return counts | values | {"units": {name.removeprefix("kl_"): value for name, value in units.items()}}
+
+
+def train(
+    model: VAE,
+    images: Tensor,
+    objective: Objective,
+    config: TrainConfig,
+    seed: int,
+    *,
+    draw: Draw | None = None,
+    on_epoch: Callable[[int, dict[str, float]], None] | None = None,
+    progress: Progress | None = None,
+) -> History:
+    """Train `model` in place; it ends on the device that `config` names, in evaluation mode.
+
+    Each epoch visits the images in a new order, in full batches: the few that are left over at its end sit
+    that epoch out. Every draw comes from generators made from `seed`, so equal arguments give equal weights.
+
+    Args:
+        model: the VAE.
+        images: `(N, C, H, W)` uint8; a pixel is its value / 255.
+        objective: what to make small.
+        config: how to train.
+        seed: of the order of images and of the noise.
+        draw: gives pixels drawn afresh for each batch (images binarised anew each epoch); None takes them as
+            they are.
+        on_epoch: called after each epoch with the step and the values of its row in `History`, and with
+            `images_per_second`.
+        progress: called now and then with `("training", step, steps, state)`.
+
+    Raises:
+        ParameterError: fewer images than one batch, or a device or compiler that this machine does not have.
+        NonFiniteError: a loss or gradient became NaN or infinite; names the step and the term.
+    """
+    if len(images) < config.batch_size:
+        raise ParameterError(
+            f"train.batch_size: must be ≤ {len(images)}, the number of images, got {config.batch_size}"
+        )
+    per_epoch = len(images) // config.batch_size
+    steps = config.epochs * per_epoch
+    device = choose_device(config.device)
+    orders = torch.Generator().manual_seed(seed)
+    noises = torch.Generator(device).manual_seed(int(torch.randint(2**62, (), generator=orders)))
+    temperature = Ramp.of(config.temperature)
+
+    model.to(device).train()
+    pixels = images.to(device)
+    parameters = list(model.parameters())
+    optimizer = torch.optim.Adam(parameters, lr=config.learning_rate, fused=True)
+    terms = _terms(model, objective, choose_precision(config.precision, device, steps))
+    if choose_compile(config.compile, device, steps):
+        terms = _compiled(terms)
+    names = ["loss", "distortion", *(f"kl_{unit}" for unit in model.latents.units), "gradient norm"]
+
+    rows: list[Row] = []
+    seconds: list[float] = []
+    with _deterministic(device):
+        for epoch in range(config.epochs):
+            began = time.perf_counter()
+            order = torch.randperm(len(images), generator=orders).to(device)
+            batches = order[: per_epoch * config.batch_size].view(per_epoch, config.batch_size)
+            start = epoch * per_epoch
+            schedules = [
+                (temperature(step), *objective.capacity(step)) for step in range(start, start + per_epoch)
+            ]
+            schedule = torch.tensor([[value or 0.0 for value in row] for row in schedules], device=device)
+            record = torch.empty(per_epoch, len(names), device=device)
+            for i in range(per_epoch):
+                batch = pixels[batches[i]]
+                if draw is not None:
+                    batch = draw(batch, noises)
+                noise = model.latents.noise((config.batch_size,), noises, device=device)
+                optimizer.zero_grad(set_to_none=True)
+                loss, values = terms(batch, noise, schedule[i])
+                loss.backward()  # type: ignore[no-untyped-call]
+                norm = torch.nn.utils.clip_grad_norm_(parameters, config.clip_norm or math.inf)
+                optimizer.step()
+                record[i, :-1] = values
+                record[i, -1] = norm
+                looked = i + 1 == per_epoch or (i + 1) % LOOK_EVERY == 0
+                if looked:
+                    first = i - i % LOOK_EVERY
+                    _require_finite(record[first : i + 1], names, start + first)
+                    if progress is not None:
+                        progress("training", start + i + 1, steps, f"loss {record[i, 0].item():.1f}")
+            row = _row(
+                epoch + 1, start + per_epoch, record[:, :-1], names, schedules, model.latents.continuous
+            )
+            rows.append(row)
+            seconds.append(time.perf_counter() - began)
+            if on_epoch is not None:
+                values = {name: v for name, v in row.items() if v is not None and name != "step"}
+                speed = per_epoch * config.batch_size / seconds[-1]
+                on_epoch(start + per_epoch, values | {"images_per_second": speed})
+    model.eval()
+    return History(rows, steps * config.batch_size / sum(seconds))
+
+
+def choose_precision(precision: str, device: torch.device, steps: int) -> torch.dtype:
+    """The number format of the networks: `fp32`, `bf16`, or by device and step count for `auto`."""
+    # bf16 is slower on CPUs without instructions for it, and these networks are too small to gain on a GPU.
+    return torch.bfloat16 if precision == "bf16" else torch.float32
+
+
+def choose_compile(compile: str | bool, device: torch.device, steps: int) -> bool:
+    """Whether to compile the step: as told, or by device and step count for `auto`."""
+    # Compilation costs most of a minute, which a step on a CPU or on MPS does not win back in usual runs.
+    return device.type == "cuda" and steps >= 20_000 if isinstance(compile, str) else compile
+
+
+Terms = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def _terms(model: VAE, objective: Objective, precision: torch.dtype) -> Terms:
+    """The function from a uint8 batch, noise and `(temperature, C, C)` to the loss and a row of its terms."""
+    prior, real = model.prior, model.latents.continuous
+
+    def terms(batch: Tensor, noise: Tensor, schedule: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.autocast(batch.device.type, precision, enabled=precision != torch.float32):
+            images = batch.float() / 255
+            posterior = model.posterior(images)
+            codes = posterior.reparameterized(noise, temperature=schedule[0])
+            distortion = -model.likelihood(codes).log_prob(images).mean()
+            kl = posterior.kl_per_unit(prior).mean(0)
+            loss = objective.loss(distortion, (kl[:real].sum(), kl[real:].sum()), (schedule[1], schedule[2]))
+        return loss, torch.cat([loss[None], distortion[None], kl]).detach()
+
+    return terms
+
+
+def _compiled(terms: Terms) -> Terms:
+    compiled = torch.compile(terms, dynamic=False)
+
+    def call(batch: Tensor, noise: Tensor, schedule: Tensor) -> tuple[Tensor, Tensor]:
+        try:
+            return compiled(batch, noise, schedule)
+        except torch._dynamo.exc.TorchDynamoException as error:
+            reason = str(error).strip().splitlines()[0]
+            raise ParameterError(
+                f"train.compile: must be false on this machine, got true ({reason})"
+            ) from None
+
+    return call
+
+
+def _row(
+    epoch: int,
+    step: int,
+    record: Tensor,
+    names: list[str],
+    schedules: list[tuple[float, float | None, float | None]],
+    real: int,
+) -> Row:
+    """Means over an epoch's batches."""
+    loss, distortion, *kl = record.cpu().double().mean(0).tolist()
+    temperature, continuous, discrete = (
+        None if column[0] is None else sum(column) / len(column) for column in zip(*schedules, strict=True)
+    )
+    return {
+        "epoch": epoch,
+        "step": step,
+        "loss": loss,
+        "distortion": distortion,
+        "rate": sum(kl),
+        "kl_continuous": sum(kl[:real]),
+        "kl_discrete": sum(kl[real:]),
+        "capacity_continuous": continuous,
+        "capacity_discrete": discrete,
+        "temperature": temperature,
+        **dict(zip(names[2:-1], kl, strict=True)),
+    }
+
+
+def _require_finite(record: Tensor, names: list[str], start: int) -> None:
+    """Stop at the first step of `record` that has a NaN or infinite value, and name the term."""
+    bad = ~record.isfinite().cpu()
+    if not bad.any():
+        return
+    step = int(bad.any(1).nonzero()[0])
+    # The loss is the sum of the others: it is named only when none of them is at fault.
+    causes = [name for name, found in zip(names[1:], bad[step, 1:].tolist(), strict=True) if found] or names[
+        :1
+    ]
+    raise NonFiniteError(
+        f"training stopped at step {start + step + 1}: {causes[0]} is not finite; "
+        "a smaller train.learning_rate or train.clip_norm may help"
+    )
+
+
+@contextmanager
+def _deterministic(device: torch.device) -> Iterator[None]:
+    """Algorithms that repeat bit for bit, where the device has them; the settings are put back afterwards."""
+    if device.type == "cpu":
+        yield
+        return
+    # cuBLAS repeats only with a workspace of fixed size, and reads this when it starts.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    enabled = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)

@@ -1,0 +1,39 @@
+"""Train the VAE of params.yaml on data/prepared; write models/vae, metrics/train.json, plots/training.csv."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from vmivae import load_params, stage, tracking
+from vmivae.data import binarized, load_prepared
+from vmivae.files import write_csv, write_json
+from vmivae.model import VAE, LatentSpec, save_vae
+from vmivae.training import TrainConfig, make_objective, train
+
+
+def main() -> None:
+    """Train the VAE of params.yaml on data/prepared."""
+    params = load_params()
+    with tracking.stage("train", params) as run, stage.ProgressReporter() as progress:
+        data = load_prepared()
+        latents = LatentSpec(**params.latents.model_dump())
+        model = VAE(data.card.image_shape, latents, **params.model.model_dump(), seed=params.seed)
+        history = train(
+            model,
+            torch.from_numpy(np.array(data.train.images)),
+            make_objective(latents, **params.objective.model_dump()),
+            TrainConfig(**params.train.model_dump()),
+            params.seed,
+            draw=binarized if data.card.binarize == "dynamic" else None,
+            on_epoch=run.log,
+            progress=progress,
+        )
+        run.timing("images_per_second", history.images_per_second)
+        save_vae(model, Path("models/vae"))
+        write_csv(Path("plots/training.csv"), history.rows)
+        write_json(Path("metrics/train.json"), history.summary())
+
+
+if __name__ == "__main__":
+    stage.run(main)

@@ -1,0 +1,69 @@
+"""The key changes with whatever can change a result, and with nothing else."""
+
+import pytest
+
+from vmivae.tracking import configuration_key
+from vmivae.tracking.configuration import Configuration
+from vmivae.tracking.tree import Tree
+
+
+def _keys(checkout):
+    configuration = Configuration(Tree.folder(checkout.root))
+    return configuration.key, configuration.training_key
+
+
+def test_key_ignores_tracking_comments_and_results(checkout):
+    checkout.prepare()
+    before = _keys(checkout)
+    checkout.set("tracking.experiment", "other")
+    params = checkout.root / "params.yaml"
+    params.write_text("# a remark\n" + params.read_text())
+    checkout.train()
+    (checkout.root / "src/vmivae/model/__pycache__").mkdir()
+    checkout.write("src/vmivae/model/__pycache__/vae.cpython-311.pyc", "x")
+    checkout.write("src/vmivae/tracking/mirror.py", "")
+    assert _keys(checkout) == before
+    assert configuration_key(checkout.root) == before[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "trains"),
+    [
+        (lambda c: c.set("mutual_information.samples", 17), False),
+        (lambda c: c.set("evaluation.importance_samples", 3), False),
+        (lambda c: c.write("src/vmivae/mutual_information/bounds.py", "x = 1\n"), False),
+        (lambda c: c.write("stages/report.py", "x = 1\n"), False),
+        (lambda c: c.set("objective.gamma", 31.0), True),
+        (lambda c: c.set("seed", 1), True),
+        (lambda c: c.write("src/vmivae/training/loop.py", "x = 1\n"), True),
+        (lambda c: c.write("src/vmivae/model/networks.py", "x = 1\n"), True),
+        (lambda c: c.prepare(data_hash="b" * 64), True),
+    ],
+)
+def test_key_changes_with_params_code_and_data(checkout, change, trains):
+    checkout.prepare()
+    key, training_key = _keys(checkout)
+    change(checkout)
+    new_key, new_training_key = _keys(checkout)
+    assert new_key != key
+    assert (new_training_key != training_key) == trains
+
+
+def test_upstream_follows_the_outputs(checkout):
+    checkout.prepare()
+    configuration = Configuration(Tree.folder(checkout.root))
+    assert configuration.upstream("estimate_mi") == ["prepare", "train", "estimate_mi"]
+    assert configuration.upstream("report") == ["prepare", "train", "evaluate", "estimate_mi", "report"]
+
+
+def test_params_are_flat_text(checkout):
+    checkout.prepare()
+    flat = Configuration(Tree.folder(checkout.root)).flat_params()
+    assert flat["latents.discrete"] == "[3]"
+    assert flat["objective.capacity.discrete.end"] == "null"
+    assert flat["tracking.experiment"] == "vmivae"
+
+
+def test_missing_data_card_is_named(checkout):
+    with pytest.raises(FileNotFoundError, match=r"data_card\.json"):
+        configuration_key(checkout.root)
