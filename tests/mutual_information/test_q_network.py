@@ -7,13 +7,13 @@ from known_models import Table, orthogonal
 
 from vmivae.errors import DataError, NonFiniteError, ParameterError
 from vmivae.model.latents import CodeDistribution, LatentSpec
-from vmivae.mutual_information.q_network import (
-    QNetwork,
+from vmivae.mutual_information.fit import (
     QNetworkConfig,
     fit_q_network,
     load_q_network,
     save_q_network,
 )
+from vmivae.mutual_information.q_network import QNetwork
 
 
 @pytest.mark.parametrize("shape", [(1, 32, 32), (3, 64, 64), (1, 8, 8), (7,), (2, 3), (1, 28, 28)])
@@ -67,7 +67,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not() -> None:
 
 def test_the_best_q_is_kept_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """A negative best must register too: the running best starts at −∞."""
-    from vmivae.mutual_information import q_network as room
+    from vmivae.mutual_information import fit as room
 
     scores = iter([-5.0, -3.0, -4.0])
     weights = []

@@ -1,8 +1,8 @@
 """`log p_r(x̃)` and `log p_r(x̃|z_A)` by importance sampling, bracketed from both sides. All in nats.
 
 With weights `w_k = r(z_k) p(x̃|z_k) / Q(z_k|x̃)`, the mean of K of them estimates `p_r(x̃)` without bias. Its
-logarithm is too low in expectation when all codes come from Q (Burda et al. 2016), and too high when the code that
-made `x̃` is one of them (Sobolev & Vetrov 2019; Brekelmans et al. 2022).
+logarithm is too low in expectation when all codes come from Q (Burda et al. 2016), and too high when the code
+that made `x̃` is one of them (Sobolev & Vetrov 2019; Brekelmans et al. 2022).
 """
 
 from __future__ import annotations
@@ -10,25 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from vmivae.model.protocol import LatentVariableModel
-from vmivae.mutual_information.pairs import DECODE_BLOCK, CodeSource
-from vmivae.mutual_information.q_network import Progress, QNetwork
+from vmivae.mutual_information.pairs import DECODE_BLOCK, CodeSource, Progress, wide
+from vmivae.mutual_information.q_network import QNetwork
 
 FEWEST_TOGETHER = 16
 """Images whose proposals are decoded in one block, at least."""
-
-
-class Proposal(Protocol):
-    """Where proposals come from: a distribution of codes, or of some of their units, with batch shape `(B,)`."""
-
-    def sample(self, shape: tuple[int, ...] = ..., generator: torch.Generator | None = ...) -> Tensor: ...
-
-    def log_prob(self, codes: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -37,9 +28,10 @@ class LogEvidence:
 
     Attributes:
         proposals: the values of K.
-        low: over K proposals, `(len(proposals), M)`: in expectation at most `log p_r`, and non-decreasing in K.
-        high: over the true code and the first K − 1 of the same proposals: in expectation at least `log p_r`, and
-            non-increasing in K.
+        low: over K proposals, `(len(proposals), M)`: in expectation at most `log p_r`, and non-decreasing
+            in K.
+        high: over the true code and the first K − 1 of the same proposals: in expectation at least `log p_r`,
+            and non-increasing in K.
         effective: effective sample size `(Σw)²/Σw²` of the last K proposals, `(M,)`.
         largest: share of the largest of their weights, `(M,)`.
     """
@@ -82,13 +74,27 @@ def log_evidence(
         generator: of the proposals.
         progress: as in `estimate`; counts decoded codes.
     """
+    # Few proposals need many images to fill a block, and many proposals few.
     together = max(FEWEST_TOGETHER, DECODE_BLOCK // proposals)
-    starts = range(0, len(codes), together)
+    fixed = source.latents.columns_of(known)
+    log_r_known = (
+        source.marginal(tuple(known)).log_prob(codes[:, fixed]) if known else codes.new_zeros(len(codes))
+    )
     parts = []
-    for start in starts:
-        chosen = slice(start, start + together)
+    for start in range(0, len(codes), together):
+        block = slice(start, start + together)
         parts.append(
-            _log_evidence(model, source, network, codes[chosen], images[chosen], proposals, known, generator)
+            _log_evidence(
+                model,
+                source,
+                network,
+                codes[block],
+                images[block],
+                log_r_known[block],
+                proposals,
+                known,
+                generator,
+            )
         )
         if progress:
             done = min(start + together, len(codes))
@@ -105,7 +111,7 @@ def log_evidence(
 def log_likelihood(model: LatentVariableModel, codes: Tensor, images: Tensor) -> Tensor:
     """`log p(x̃|z)` of pairs `(M, size)`, `(M, *event)`: `(M,)`, in double precision."""
     blocks = zip(torch.split(codes, DECODE_BLOCK), torch.split(images, DECODE_BLOCK), strict=True)
-    return torch.cat([model.likelihood(code).log_prob(image) for code, image in blocks]).double()
+    return wide(torch.cat([model.likelihood(code).log_prob(image) for code, image in blocks]))
 
 
 def _log_evidence(
@@ -114,6 +120,7 @@ def _log_evidence(
     network: QNetwork,
     codes: Tensor,
     images: Tensor,
+    log_r_known: Tensor,
     proposals: int,
     known: Collection[str],
     generator: torch.Generator | None,
@@ -123,9 +130,6 @@ def _log_evidence(
     fixed = latents.columns_of(known)
     free = [column for column in range(latents.size) if column not in fixed]
     targets = doublings(proposals)
-    log_r_known: Tensor | float = (
-        source.marginal(tuple(known)).log_prob(codes[:, fixed]).double() if known else 0.0
-    )
     if not free:
         exact = log_likelihood(model, codes, images).expand(len(targets), -1)
         return LogEvidence(targets, exact, exact, torch.full_like(exact[0], proposals), exact[0] * 0)
@@ -138,8 +142,8 @@ def _log_evidence(
         whole[..., free] = parts
         flat = whole.flatten(0, 1)
         repeated = images.expand(times, *images.shape).flatten(0, 1)
-        log_joint = source.log_prob(flat).double() + log_likelihood(model, flat, repeated)
-        return log_joint.unflatten(0, (times, count)) - log_r_known - q.log_prob(parts).double()
+        log_joint = wide(source.log_prob(flat)) + log_likelihood(model, flat, repeated)
+        return log_joint.reshape(times, count) - log_r_known - wide(q.log_prob(parts))
 
     true = log_weights(codes[:, free][None])[0]
     running = _RunningSum(count, codes.device)
@@ -162,7 +166,7 @@ class _RunningSum:
     """Sum, sum of squares and maximum of weights, on the logarithmic scale, for `count` images."""
 
     def __init__(self, count: int, device: torch.device) -> None:
-        nothing = torch.full((count,), -math.inf, dtype=torch.float64, device=device)
+        nothing = wide(torch.full((count,), -math.inf, device=device))
         self.log_sum = self._log_squares = self._log_largest = nothing
 
     def add(self, log_weights: Tensor) -> None:
