@@ -89,13 +89,13 @@ def test_no_pair_is_seen_twice_and_validation_pairs_are_not_fitted_on(
 ) -> None:
     model = Table(torch.eye(2), 1.0)
     seen: list[torch.Tensor] = []
-    forward = QNetwork.forward
+    forward = QNetwork.features
 
     def recording(self, images):
         seen.append(images.detach().clone())
         return forward(self, images)
 
-    monkeypatch.setattr(QNetwork, "forward", recording)
+    monkeypatch.setattr(QNetwork, "features", recording)
     fit_q_network(model, config=QNetworkConfig(steps=40, batch_size=128))
     fitted = torch.cat([batch for batch in seen if len(batch) == 128])
     validation = next(batch for batch in seen if len(batch) != 128)

@@ -2,8 +2,8 @@
 
 `L_K = L_1 + Σ_l (L_{K_l} − L_{K_{l−1}})` (Giles 2008): many cheap images for L_1, the Barber–Agakov bound,
 and few dear ones for the differences at large K, which vary less. L_1 is known from many images, so it serves
-every level as a control variate too. All choices are made on a pilot whose draws are then discarded: choosing on
-the draws that are reported would spoil their standard errors.
+every level as a control variate too. All choices are made on a pilot whose draws are then discarded: choosing
+on the draws that are reported would spoil their standard errors.
 """
 
 from __future__ import annotations
