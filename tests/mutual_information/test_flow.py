@@ -4,7 +4,6 @@ import math
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from vmivae.model.latents import LatentSpec
 from vmivae.mutual_information.flow import FlowQNetwork
@@ -23,8 +22,11 @@ def network(latents: LatentSpec, seed: int = 0) -> FlowQNetwork:
 
 def one_hots(classes: tuple[int, ...]) -> list[Tensor]:
     """Every value of the categorical units."""
+    nothing = torch.zeros(0)
     return [
-        torch.cat([F.one_hot(torch.tensor(k), n).float() for k, n in zip(values, classes, strict=True)])
+        torch.cat(
+            [nothing, *(F.one_hot(torch.tensor(k), n).float() for k, n in zip(values, classes, strict=True))]
+        )
         for values in itertools.product(*(range(n) for n in classes))
     ]
 
@@ -38,7 +40,7 @@ def test_density_of_the_free_units_integrates_to_one(known: tuple[str, ...]) -> 
     q = network(LATENTS)
     codes = torch.tensor([[0.3, -0.2, 0, 1, 0, 1, 0], [0.1, 0.4, 1, 0, 0, 0, 1.0]])
     proposal = q.proposal(IMAGES, codes, known)
-    points = torch.linspace(-8, 8, 321)
+    points = torch.linspace(-7, 7, 113)
     step = float(points[1] - points[0])
     real = [unit for unit in LATENTS.continuous_units if unit not in known]
     grid = torch.cartesian_prod(*[points] * len(real)).reshape(-1, len(real)) if real else torch.zeros(1, 0)
@@ -50,7 +52,7 @@ def test_density_of_the_free_units_integrates_to_one(known: tuple[str, ...]) -> 
         values = torch.cat([grid, onehot.expand(len(grid), -1)], dim=-1)
         density = proposal.log_prob(values[:, None].expand(-1, 2, -1)).exp()
         total += density.sum(0) * step ** len(real)
-    torch.testing.assert_close(total, torch.ones(2), atol=2e-3, rtol=0)
+    torch.testing.assert_close(total, torch.ones(2), atol=5e-3, rtol=0)
 
 
 @pytest.mark.parametrize("known", [(), ("c0",), ("z0",)])

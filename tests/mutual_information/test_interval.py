@@ -34,26 +34,26 @@ def assert_contains(result: Estimate, truth: float, sigmas: float = 3.5) -> None
 def test_dependent_units_are_within_the_interval_though_not_within_barber_agakovs_reach(family: str) -> None:
     model = correlated(12, 4)
     truth = float(model.information())
-    result = estimate(model, None, config(steps=500, family=family))
+    result = estimate(model, None, config(steps=300, family=family))
     assert_contains(result, truth)
     assert result.gap < 0.1
     assert result.width < 0.5
     if family == "gaussian":
-        assert result.barber_agakov < truth - 0.3
+        assert result.barber_agakov < truth - 0.2
     else:
         assert result.barber_agakov > truth - 0.15
     assert result.curve[0]["lower"] == pytest.approx(result.barber_agakov)
 
 
 def test_a_poor_q_and_few_proposals_still_give_two_bounds_in_order() -> None:
-    model = correlated(12, 4)
+    model = correlated(16, 10)
     truth = float(model.information())
     result = estimate(model, None, config(steps=40, images=400, samples=8))
     assert result.levels == [{"coarse": 1, "fine": 8, "images": 400, "slope": 0.0}]
     assert result.lower < truth - 3 * result.lower_se
     assert result.upper > truth + 3 * result.upper_se
     assert result.gap > 0.3
-    assert "Q fits poorly" in " ".join(result.warnings)
+    assert "Q fits poorly" in result.warnings[0]
 
 
 def test_an_ignored_code_carries_nothing() -> None:
@@ -85,7 +85,7 @@ def test_posterior_codes_are_bounded_under_the_entropy_that_they_have() -> None:
 def test_groups_and_units_meet_their_truth_from_both_sides(family: str) -> None:
     model = Apart(correlated(8, 2), classes=3)
     real = float(model.decoder.information())
-    result = estimate(model, None, config(family=family, images=256, samples=256, units="all"))
+    result = estimate(model, None, config(family=family, images=128, samples=256, units="all"))
     assert_contains(result, real + math.log(3))
     truths = {"continuous": real, "discrete": math.log(3)}
     truths |= dict(zip(("z0", "z1"), model.decoder.unit_information().tolist(), strict=True))
@@ -131,7 +131,7 @@ def test_a_width_that_is_asked_for_is_met_with_no_more_than_it_needs() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("codes", ["prior", "posterior"])
 def test_bounds_and_coverage_over_twenty_seeds(codes: str) -> None:
-    """Pooled z-scores: L is not above the truth nor U below it, and `[L − 2 se, U + 2 se]` holds it as it should."""
+    """Pooled z-scores: L is not above the truth, nor U below it, and the claimed interval holds it."""
     model = correlated(12, 4)
     narrow = NarrowEncoder(model, mean=0.5, stddev=0.7)
     truth = float(model.information()) if codes == "prior" else narrow.information()
