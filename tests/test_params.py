@@ -238,6 +238,11 @@ BETWEEN_KEYS = {
     "a list of at least one unit, got 0.5": {"latents.discrete": [], "train.temperature": 0.5},
     "objective.gamma.discrete: has no effect with latents.discrete: []; give objective.gamma as one number, "
     "got 20": {"latents.discrete": [], "objective.gamma": {"continuous": 10, "discrete": 20}},
+    "mutual_information.split: has no effect with mutual_information.codes: prior; leave it at train or set "
+    "mutual_information.codes to posterior, got test": {
+        "mutual_information.codes": "prior",
+        "mutual_information.split": "test",
+    },
     "objective.capacity.discrete.end: must be ≤ 2.3026 = Σ log K_j nats, the most that latents.discrete: "
     "[10] can carry, got 2.31 (end: null means that most)": {"objective.capacity.discrete.end": 2.31},
     "objective.capacity.discrete.start: must be ≤ 1.3863 = Σ log K_j nats, the most that latents.discrete: "
@@ -282,6 +287,8 @@ def test_the_rest_is_counted_and_unknown_keys_come_first(tmp_path):
         {"model.architecture": "mlp", "data.image_size": 28},
         {"data.source": "emnist", "data.split": "letters"},
         {"objective.capacity": {}},
+        {"mutual_information.codes": "prior"},
+        {"mutual_information.split": "test"},
     ],
 )
 def test_accepted(tmp_path, changes):

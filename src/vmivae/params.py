@@ -229,6 +229,8 @@ def _inconsistencies(params: Params) -> list[str]:
             )
         if part == "discrete":
             found += _unused(params, "train.temperature", because, needed)
+    if params.mutual_information.codes == "prior":
+        found += _unused(params, "mutual_information.split", "mutual_information.codes: prior", "posterior")
     most = sum(math.log(classes) for classes in latents.discrete)
     if objective.regularizer == "capacity" and latents.discrete:
         ramp = objective.capacity.discrete

@@ -1,7 +1,7 @@
 """Where images come from, and the one format that all of them end in."""
 
 from vmivae.data.binarize import binarized, fixed_generator
-from vmivae.data.prepare import prepare
+from vmivae.data.preparation import prepare
 from vmivae.data.prepared import DataCard, Prepared, Split, SplitCard, load_prepared
 
 __all__ = [

@@ -30,10 +30,11 @@ def fetch(name: str, folder: Path, wanted: Sequence[str], get: Callable[[Path], 
     """
     timeout = socket.getdefaulttimeout()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".download.", dir=folder) as temporary:
+        nearest = next(place for place in (folder, *folder.absolute().parents) if place.is_dir())
+        with tempfile.TemporaryDirectory(prefix=".download.", dir=nearest) as temporary:
             socket.setdefaulttimeout(_TIMEOUT_SECONDS)
             get(Path(temporary))
+            folder.mkdir(parents=True, exist_ok=True)
             for file in wanted:
                 if not (folder / file).exists():
                     shutil.move(Path(temporary) / file, folder / file)

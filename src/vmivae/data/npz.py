@@ -33,8 +33,8 @@ def load_npz(root: Path) -> Source:
     in [0, 1]. A set whose uint8 pixels are nothing but 0 and 1 is binary, as a bool one is. Labels `(N,)` are
     whole numbers or text: their distinct values, sorted, are the classes. Factors `(N, F)` are whole numbers.
 
-    Names are `images`, `labels`, `factors` (or `x`, `y`; or `imgs`, `latents_classes`); for a set with a split
-    of its own `train_images`, `test_images` … (or `x_train`, `x_test` …). `factor_names` `(F,)` is optional.
+    Names are `images`, `labels`, `factors` (or `x`, `y`; or `imgs`, `latents_classes`); for a set with its
+    own split `train_images`, `test_images` … (or `x_train`, `x_test` …). `factor_names` `(F,)` is optional.
 
     Args:
         root: the file, or the folder that holds it and no other .npz file.

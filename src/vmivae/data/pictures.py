@@ -17,7 +17,7 @@ SUFFIXES = (
     ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pbm", ".pgm", ".ppm", ".pnm",
 )  # fmt: skip
 # No format here that runs another program (EPS) or fetches anything.
-_FORMATS = ("PNG", "JPEG", "MPO", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 _DEEP_MODES = ("I", "I;16", "I;16B", "I;16L", "I;16N")
 _GREY_MODES = ("1", "L", "LA", "La", "F", *_DEEP_MODES)
 

@@ -82,7 +82,7 @@ def real_information(mean: Array, stddev: Array, labels: Labels) -> float:
         conditional = grid.density(mean[chosen], stddev[chosen])
         given_label += chosen.mean() * grid.entropy(conditional)
         density += chosen.mean() * conditional
-    return grid.entropy(density) - given_label
+    return float(grid.entropy(density) - given_label)
 
 
 def _entropy(probs: Tensor) -> float:

@@ -98,7 +98,8 @@ class VAE(nn.Module):
             ValueError: images of another shape than the model's.
         """
         if images.shape[1:] != self.image_shape:
-            raise ValueError(f"images must be (B, {self.image_shape}), got {tuple(images.shape)}")
+            shape = ", ".join(map(str, self.image_shape))
+            raise ValueError(f"images must be (B, {shape}), got {tuple(images.shape)}")
         return self.head(self.trunk(images))  # type: ignore[no-any-return]
 
     def likelihood(self, codes: Tensor) -> Distribution:
@@ -143,7 +144,7 @@ def load_vae(path: str | Path = "models/vae") -> VAE:
         DataError: a file is missing, damaged, or does not fit the other.
     """
     from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    from safetensors.torch import load
 
     description, weights = Path(path) / "model.json", Path(path) / "model.safetensors"
     try:
@@ -165,7 +166,7 @@ def load_vae(path: str | Path = "models/vae") -> VAE:
     except (KeyError, TypeError, ValueError, ParameterError) as error:
         raise DataError(f"{description}: does not describe a model ({error})") from None
     try:
-        model.load_state_dict(load_file(weights))
+        model.load_state_dict(load(weights.read_bytes()))
     except OSError as error:
         raise DataError(f"{weights}: cannot be read ({error.strerror or error})") from None
     except SafetensorError as error:

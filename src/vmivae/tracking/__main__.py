@@ -49,7 +49,7 @@ def ui(port: Annotated[int, typer.Option(min=1, max=65535)] = 5000) -> None:
     server = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri]
     server += ["--artifacts-destination", str(root / "mlartifacts")]
     server += ["--host", HOST, "--port", str(port), "--workers", "1"]
-    os.execve(sys.executable, server, os.environ | ENVIRONMENT)
+    os.execve(sys.executable, server, os.environ | ENVIRONMENT | {"PYTHONWARNINGS": "ignore"})
 
 
 def sync() -> None:

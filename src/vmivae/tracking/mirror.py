@@ -91,7 +91,8 @@ def mirror(
                 _log_stage(store, row, configuration, stage)
                 store.client.set_tag(run_id, _files_tag(stage), digests[stage])
         _log_facts(store, run_id, facts)
-        _tag(store, run_id, {EXPERIMENT_TAG: name, TRAINED_BY_TAG: _trainer(store, row, "train" in facts)})
+        _tag(store, run_id, {EXPERIMENT_TAG: name})
+        _name_trainer(store, row, "train" in facts)
         if FAILURE_TAG in row.data.tags:
             store.client.delete_tag(run_id, FAILURE_TAG)
     return str(run_id)
@@ -131,7 +132,7 @@ def _digest(configuration: Configuration, stage: str) -> str:
     content = hashlib.sha256()
     for file in configuration.results(stage):
         content.update(file.encode() + b"\0" + hashlib.sha256(configuration.tree.read_bytes(file)).digest())
-    return content.hexdigest()
+    return content.hexdigest()[:16]
 
 
 def _remove(store: Store, row: Run) -> None:
@@ -240,7 +241,8 @@ def _log_encoder(store: Store, run_id: str, configuration: Configuration) -> Non
             signature=signature,
             input_example=_first_images(tree, description["image_shape"]),
             pip_requirements=[
-                f"{name}=={version(name)}" for name in ("mlflow", "torch", "numpy", "safetensors")
+                f"{name}=={version(name).split('+')[0]}"
+                for name in ("mlflow", "torch", "numpy", "safetensors")
             ],
             mlflow_model=Model(run_id=run_id, model_id=model.model_id),
         )
@@ -282,13 +284,22 @@ def _log_facts(store: Store, run_id: str, facts: Facts) -> None:
     _tag(store, run_id, tags)
 
 
-def _trainer(store: Store, row: Run, here: bool) -> str:
-    """Id of the run that trained the row's model: itself, or the one whose training it shares, if known."""
+def _name_trainer(store: Store, row: Run, here: bool) -> None:
+    """Tag rows that share their training with the id of the run that did it, where that is known.
+
+    Args:
+        here: whether it is `row` that trained its model.
+    """
+    run_id = row.info.run_id
     if here:
-        return str(row.info.run_id)
-    sharing = store.search(f"tags.`{TRAINING_KEY_TAG}` = '{row.data.tags[TRAINING_KEY_TAG]}'")
-    trainers = [run for run in sharing if run.data.tags.get(TRAINED_BY_TAG) == run.info.run_id]
-    return str(trainers[0].info.run_id) if trainers else ""
+        store.client.set_tag(run_id, TRAINED_BY_TAG, run_id)
+    training_key = row.data.tags[TRAINING_KEY_TAG]
+    sharing = store.search(f"tags.`{TRAINING_KEY_TAG}` = '{training_key}'")
+    trained_by = {run.info.run_id: run.data.tags.get(TRAINED_BY_TAG) for run in sharing}
+    trainers = [run_id for run_id in trained_by if trained_by[run_id] == run_id]
+    for other in trained_by:
+        if trainers and trained_by[other] not in trained_by:
+            store.client.set_tag(other, TRAINED_BY_TAG, trainers[0])
 
 
 def _tag(store: Store, run_id: str, tags: dict[str, str]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from vmivae.tracking.configuration import Configuration
+from vmivae.tracking.configuration import Configuration, configuration_key
 from vmivae.tracking.facts import device_facts, present_facts, read_facts, save_facts
 from vmivae.tracking.mirror import (
     FAILURE_TAG,
@@ -49,7 +49,7 @@ class StageRun:
         self._there: dict[str, set[int]] = {}
         self._flushed = time.monotonic()
         self._live = False
-        self._silent = False
+        self._failed = False
         self._facts = present_facts()
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
@@ -78,14 +78,14 @@ class StageRun:
         self._flush()
         self._facts["seconds"] = time.time() - self._facts["started"]
         self._facts |= device_facts(self._params.train.device)
-        configuration = Configuration(Tree.folder())
-        save_facts(self._root, configuration.key, self._name, self._facts)
-        self._attempt(self._mirror, configuration)
+        self._attempt(self._save_facts)
+        if not self._failed:
+            self._attempt(self._mirror)
 
     def fail(self, error: BaseException) -> None:
         """Show the row as failed, or as killed where the stage was interrupted, with the reason."""
         self._flush()
-        if self._run_id:
+        if self._run_id and not self._failed:
             self._attempt(self._mark, error)
 
     def _open(self) -> None:
@@ -98,7 +98,11 @@ class StageRun:
         # A repeat draws the same curves again: those that are there stay.
         self._live = not is_logged(row, self._name)
 
-    def _mirror(self, configuration: Configuration) -> None:
+    def _save_facts(self) -> None:
+        save_facts(self._root, configuration_key(), self._name, self._facts)
+
+    def _mirror(self) -> None:
+        configuration = Configuration(Tree.folder())
         store = self._store or open_store(self._root, self._params.tracking.experiment)
         stages = configuration.upstream(self._name)
         facts = read_facts(self._root, configuration.key)
@@ -116,7 +120,7 @@ class StageRun:
     def _flush(self) -> None:
         points, self._points = self._points, []
         self._flushed = time.monotonic()
-        if points:
+        if points and not self._failed:
             self._attempt(self._log, points)
 
     def _log(self, points: list[Point]) -> None:
@@ -129,19 +133,18 @@ class StageRun:
         )
 
     def _attempt(self, action: Callable[..., None], *arguments: Any) -> None:
-        """Act, unless an earlier attempt failed; whatever goes wrong becomes one warning."""
-        if self._silent:
-            return
+        """Act; the first thing that goes wrong becomes a warning, and no other attempt is made."""
         try:
             action(*arguments)
         except Exception as error:
-            self._silent, self._live = True, False
-            print(
-                f"warning: MLflow at {shown(tracking_uri(self._root))} did not take the results "
-                f"({one_line(error)}); they are in the files, `make sync` mirrors them later",
-                file=sys.stderr,
-                flush=True,
-            )
+            if not self._failed:
+                print(
+                    f"warning: MLflow at {shown(tracking_uri(self._root))} did not take the results "
+                    f"({one_line(error)}); they are in the files, `make sync` mirrors them later",
+                    file=sys.stderr,
+                    flush=True,
+                )
+            self._failed, self._live = True, False
 
 
 @contextmanager

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 KEY_TAG = "vmivae.key"
+# MLflow's pages for training runs, not those for language-model traces.
+KIND_TAG = "mlflow.experimentKind"
 LOCK_SECONDS = 60.0
 
 # MLflow reads these when it is imported or called. By its own defaults a dead server costs minutes.
@@ -123,7 +125,10 @@ def open_store(root: Path, experiment: str) -> Store:
     with lock:
         found = client.get_experiment_by_name(experiment)
         if found is None:
-            return Store(client, client.create_experiment(experiment, artifacts), lock)
+            made = client.create_experiment(
+                experiment, artifacts, tags={KIND_TAG: "custom_model_development"}
+            )
+            return Store(client, made, lock)
         if found.lifecycle_stage == "deleted":
             client.restore_experiment(found.experiment_id)
     if not os.environ.get("MLFLOW_TRACKING_URI") and found.artifact_location != artifacts:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from vmivae.tracking.configuration import CODE, Configuration
 from vmivae.tracking.facts import read_facts
 from vmivae.tracking.mirror import mirror
@@ -32,17 +34,23 @@ def sync(root: Path) -> Iterator[str]:
 def _sync_revision(what: str, repo: Any, tree: Tree, root: Path, name: str) -> str:
     try:
         configuration = Configuration(tree)
+        experiment = configuration.experiment
+    except (FileNotFoundError, KeyError, TypeError, yaml.YAMLError) as error:
+        return f"{what}: nothing to mirror (not prepared, or not of this pipeline: {one_line(error)})"
+    try:
+        stages = current_stages(repo, in_workspace=not name)
+        if not stages:
+            return f"{what}: nothing to mirror (no stage is up to date; `dvc repro` makes it so)"
+        store = open_store(root, experiment)
+        facts = read_facts(root, configuration.key)
+        run_id = mirror(store, configuration, stages, facts, name)
     except FileNotFoundError as error:
-        return f"{what}: nothing to mirror ({one_line(error)})"
-    stages = current_stages(repo, in_workspace=not name)
+        return f"{what}: nothing to mirror (its results are no longer in DVC's cache: {one_line(error)})"
     missing = [stage for stage in configuration.stages if stage not in stages]
-    if not stages:
-        return f"{what}: nothing to mirror (no stage is up to date; `dvc repro` makes it so)"
-    store = open_store(root, configuration.experiment)
-    run_id = mirror(store, configuration, stages, read_facts(root, configuration.key), name)
-    running = store.client.get_run(run_id).info.status == "RUNNING"
-    if not (running and missing):
-        store.client.set_terminated(run_id, "FINISHED")
+    # Incomplete and running: a stage is at work on it just now.
+    if not missing or store.client.get_run(run_id).info.status != "RUNNING":
+        ends = [fact["started"] + fact["seconds"] for fact in facts.values()]
+        store.client.set_terminated(run_id, "FINISHED", int(max(ends) * 1000) if ends else None)
     left = f", without {', '.join(missing)} (not up to date)" if missing else ""
     return f"{what}: mirrored{left}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -126,7 +127,8 @@ def train(
     terms = _terms(model, objective, choose_precision(config.precision, device, steps))
     if choose_compile(config.compile, device, steps):
         terms = _compiled(terms)
-    names = ["loss", "distortion", *(f"kl_{unit}" for unit in model.latents.units), "gradient norm"]
+    # Each is made from those before it: the first that is not finite is the cause.
+    names = [*(f"kl_{unit}" for unit in model.latents.units), "distortion", "loss", "gradient norm"]
 
     rows: list[Row] = []
     seconds: list[float] = []
@@ -153,21 +155,20 @@ def train(
                 optimizer.step()
                 record[i, :-1] = values
                 record[i, -1] = norm
-                looked = i + 1 == per_epoch or (i + 1) % LOOK_EVERY == 0
-                if looked:
+                if i + 1 == per_epoch or (i + 1) % LOOK_EVERY == 0:
                     first = i - i % LOOK_EVERY
                     _require_finite(record[first : i + 1], names, start + first)
                     if progress is not None:
-                        progress("training", start + i + 1, steps, f"loss {record[i, 0].item():.1f}")
+                        progress("training", start + i + 1, steps, f"loss {record[i, -2].item():.1f}")
             row = _row(
                 epoch + 1, start + per_epoch, record[:, :-1], names, schedules, model.latents.continuous
             )
             rows.append(row)
             seconds.append(time.perf_counter() - began)
             if on_epoch is not None:
-                values = {name: v for name, v in row.items() if v is not None and name != "step"}
+                shown = {name: v for name, v in row.items() if v is not None and name != "step"}
                 speed = per_epoch * config.batch_size / seconds[-1]
-                on_epoch(start + per_epoch, values | {"images_per_second": speed})
+                on_epoch(start + per_epoch, shown | {"images_per_second": speed})
     model.eval()
     return History(rows, steps * config.batch_size / sum(seconds))
 
@@ -199,7 +200,7 @@ def _terms(model: VAE, objective: Objective, precision: torch.dtype) -> Terms:
             distortion = -model.likelihood(codes).log_prob(images).mean()
             kl = posterior.kl_per_unit(prior).mean(0)
             loss = objective.loss(distortion, (kl[:real].sum(), kl[real:].sum()), (schedule[1], schedule[2]))
-        return loss, torch.cat([loss[None], distortion[None], kl]).detach()
+        return loss, torch.cat([kl, distortion[None], loss[None]]).detach()
 
     return terms
 
@@ -228,9 +229,9 @@ def _row(
     real: int,
 ) -> Row:
     """Means over an epoch's batches."""
-    loss, distortion, *kl = record.cpu().double().mean(0).tolist()
+    *kl, distortion, loss = record.cpu().double().mean(0).tolist()
     temperature, continuous, discrete = (
-        None if column[0] is None else sum(column) / len(column) for column in zip(*schedules, strict=True)
+        None if column[0] is None else statistics.fmean(column) for column in zip(*schedules, strict=True)
     )
     return {
         "epoch": epoch,
@@ -243,7 +244,7 @@ def _row(
         "capacity_continuous": continuous,
         "capacity_discrete": discrete,
         "temperature": temperature,
-        **dict(zip(names[2:-1], kl, strict=True)),
+        **dict(zip(names, kl, strict=False)),
     }
 
 
@@ -252,13 +253,9 @@ def _require_finite(record: Tensor, names: list[str], start: int) -> None:
     bad = ~record.isfinite().cpu()
     if not bad.any():
         return
-    step = int(bad.any(1).nonzero()[0])
-    # The loss is the sum of the others: it is named only when none of them is at fault.
-    causes = [name for name, found in zip(names[1:], bad[step, 1:].tolist(), strict=True) if found] or names[
-        :1
-    ]
+    step, term = bad.nonzero()[0].tolist()
     raise NonFiniteError(
-        f"training stopped at step {start + step + 1}: {causes[0]} is not finite; "
+        f"training stopped at step {start + step + 1}: {names[term]} is not finite; "
         "a smaller train.learning_rate or train.clip_norm may help"
     )
 
