@@ -22,13 +22,8 @@ def network(latents: LatentSpec, seed: int = 0) -> FlowQNetwork:
 
 def one_hots(classes: tuple[int, ...]) -> list[Tensor]:
     """Every value of the categorical units."""
-    nothing = torch.zeros(0)
-    return [
-        torch.cat(
-            [nothing, *(F.one_hot(torch.tensor(k), n).float() for k, n in zip(values, classes, strict=True))]
-        )
-        for values in itertools.product(*(range(n) for n in classes))
-    ]
+    rows = itertools.product(*(torch.eye(n) for n in classes))
+    return [torch.cat([torch.zeros(0), *row]) for row in rows]
 
 
 LATENTS = LatentSpec(2, (3, 2))
