@@ -32,7 +32,7 @@ def experiments(reproduced):
     ]
     reproduced.run(*queue, "--name", "beta-4", *beta, *defaults)
     reproduced.run("dvc", "queue", "start", "--jobs", "2")
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
         status = reproduced.run("dvc", "queue", "status")
         if "Queued" not in status and "Running" not in status:

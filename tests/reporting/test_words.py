@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from small_results import PARAMETERS
 
@@ -76,10 +77,14 @@ def test_active_units_and_agreement_are_told(small: Small) -> None:
     assert "81.2 ± 2.0" in text
 
 
-def test_classes_that_no_category_names_are_told(small: Small) -> None:
-    results = small(1, (4,), classes=["a", "b", "c", "d"])
-    results.evaluation["units"]["c0"]["majority_map"] = [0, 0, 1, 0]
-    assert "name 2 of the 4 classes" in " ".join(words.summary(results))
+def test_only_classes_of_categories_in_use_are_counted_as_named(small: Small) -> None:
+    results = small(0, (4,), classes=["a", "b", "c", "d"])
+    assert results.usage("c0").all()
+    results.evaluation["units"]["c0"]["majority_map"] = [0, 0, 1, 3]
+    assert "name 3 of the 4 classes" in " ".join(words.summary(results))
+    unused = np.array(results.codes)
+    unused[:, 3] = -9
+    assert "name 2 of the 4 classes" in " ".join(words.summary(replace(results, codes=unused)))
 
 
 def test_grey_images_under_a_bernoulli_are_not_called_a_log_likelihood(small: Small) -> None:

@@ -63,7 +63,7 @@ def information(results: Results) -> Picture:
     figure = canvas(0.95 + 0.29 * (len(rows) + len(beside)))
     axes = figure.add_subplot()
     for y, (_, lower, error, upper, upper_error, shade) in enumerate(rows):
-        bars: dict[str, Any] = {"color": shade, "capsize": 3.5, "capthick": 1.2, "ms": 5}
+        bars: dict[str, Any] = {"color": shade, "capsize": 0 if upper is None else 3.5, "ms": 4.5}
         axes.errorbar(lower, y, xerr=ERROR_BARS * error, fmt="o" if upper is None else "none", **bars)
         if upper is not None:
             axes.plot([lower, upper], [y, y], color=shade, lw=6, alpha=0.6, solid_capstyle="butt")

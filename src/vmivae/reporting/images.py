@@ -373,11 +373,12 @@ def _mark(value: float) -> str:
 
 
 def _majority(results: Results, unit: Unit) -> list[str]:
-    names = []
-    for entry in unit.majority:
-        known = isinstance(entry, int) and 0 <= entry < len(results.classes)
-        names.append(results.classes[entry] if known else "" if entry is None else str(entry))
-    return [plain(name) for name in names]
+    """The class that each category mostly gets; nothing for a category that no held-out image has."""
+    used = results.usage(unit.name) > 0
+    return [
+        plain(results.classes[label]) if used[category] else ""
+        for category, label in enumerate(unit.majority)
+    ]
 
 
 def _grid(

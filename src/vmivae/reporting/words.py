@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from markupsafe import Markup
 
 from vmivae.reporting.results import Results, Unit
@@ -202,7 +203,7 @@ def _category(results: Results, unit: Unit) -> Markup:
         number(len(results.images), 0),
         number(unit.nmi),
     )
-    found = len(set(unit.majority))
+    found = len({unit.majority[category] for category in np.flatnonzero(results.usage(unit.name))})
     if results.classes and found < min(len(results.classes), unit.classes or 0):
         agreement += Markup(" Its categories name {} of the {} classes.").format(found, len(results.classes))
     return first + agreement

@@ -56,6 +56,8 @@ def sync() -> None:
     """Mirror the results of the workspace and of every DVC experiment to MLflow."""
     from vmivae.tracking.sync import sync as synchronize
 
+    # Here somebody waits for it, so a slow server is given time.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
     root = main_root()
     try:
         for line in synchronize(root):

@@ -43,12 +43,13 @@ def _sync_revision(what: str, repo: Any, tree: Tree, root: Path, name: str) -> s
             return f"{what}: nothing to mirror (no stage is up to date; `dvc repro` makes it so)"
         store = open_store(root, experiment)
         facts = read_facts(root, configuration.key)
+        before = store.find(configuration.key)
         run_id = mirror(store, configuration, stages, facts, name)
     except FileNotFoundError as error:
         return f"{what}: nothing to mirror (its results are no longer in DVC's cache: {one_line(error)})"
     missing = [stage for stage in configuration.stages if stage not in stages]
-    # Incomplete and running: a stage is at work on it just now.
-    if not missing or store.client.get_run(run_id).info.status != "RUNNING":
+    at_work = bool(missing) and before is not None and before.info.status == "RUNNING"
+    if not at_work:
         ends = [fact["started"] + fact["seconds"] for fact in facts.values()]
         store.client.set_terminated(run_id, "FINISHED", int(max(ends) * 1000) if ends else None)
     left = f", without {', '.join(missing)} (not up to date)" if missing else ""
