@@ -130,7 +130,7 @@ class QNetwork(Group):
 
 
 class Importance(Group):
-    images: Annotated[int, Field(ge=2, le=10**7)]
+    images: Annotated[int, Field(ge=4, le=10**7)]
     samples: Annotated[int, Field(ge=1, le=10**7)]
     width: Positive | None = None
     units: Literal["categorical", "all"] = "categorical"

@@ -97,6 +97,21 @@ def test_groups_and_units_meet_their_truth_from_both_sides(family: str) -> None:
         assert part["barber_agakov"] < truth + 0.005 + 3.5 * part["barber_agakov_se"], name
 
 
+def test_a_unit_that_carries_nothing_keeps_its_barber_agakov_bound() -> None:
+    """With a poor Q for the rest, the sandwich of an ignored unit is far below zero; its own bound is not."""
+    model = Apart(LinearGaussian(correlated(16, 10).weight, 0.3), classes=2)
+
+    class Ignoring(Apart):
+        def likelihood(self, codes):
+            return super().likelihood(torch.cat([codes[:, :-2], torch.zeros(len(codes), 2)], dim=-1))
+
+    result = estimate(Ignoring(model.decoder, 2), None, config(steps=100, images=64, samples=32))
+    part = result.per_unit["c0"]
+    assert part["lower"] == part["barber_agakov"]
+    assert abs(part["lower"]) <= 0.05 + 3 * part["se"]
+    assert part["upper"] > -3 * part["upper_se"]
+
+
 def test_units_beyond_the_categorical_ones_are_two_sided_on_request_only() -> None:
     model = Apart(orthogonal(4, [1.0, 2.0]), classes=3)
     result = estimate(model, None, config(steps=20, images=20, samples=8))
@@ -164,7 +179,7 @@ def test_bounds_and_coverage_over_twenty_seeds(codes: str) -> None:
 @pytest.mark.parametrize(
     ("values", "key"),
     [
-        ({"images": 1}, "images: must be ≥ 2"),
+        ({"images": 3}, "images: must be ≥ 4"),
         ({"samples": 0}, "samples: must be ≥ 1"),
         ({"width": 0.0}, "width: must be > 0 or null"),
         ({"units": "z0"}, "units: must be one of categorical, all"),
