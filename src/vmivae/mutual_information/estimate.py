@@ -476,9 +476,9 @@ class _Estimation:
     ) -> None:
         """`I(z_A; x̃) = E[log p_r(x̃|z_A) − log p_r(x̃)]` from both sides, for each A in `wanted`.
 
-        For a unit that carries little, Barber–Agakov can be the better lower bound of the two. One half of the
-        images decides which is reported, the other half, or the Barber–Agakov pairs, give its value: taking
-        the larger of two noisy bounds would be no bound.
+        For a unit that carries little, Barber–Agakov can be the better lower bound. One half of the images
+        decides which is reported; the other half, or the Barber–Agakov pairs, give its value: the larger of
+        two noisy bounds would be no bound.
         """
         codes, per_unit, found = self._bench.evidence(
             [(), *wanted], importance.images, max(1, importance.samples // 4)
