@@ -120,7 +120,7 @@ class TestKnownAnswers:
         assert truth < 0.03
         assert result.lower < truth + 3 * result.lower_se
 
-    def test_images_are_read_by_convolutions_too(self) -> None:
+    def test_images_of_several_axes_are_read_too(self) -> None:
         generator = torch.Generator().manual_seed(0)
         flat = LinearGaussian(torch.randn(32 * 32, 1, generator=generator) / 32, 1.0)
 
