@@ -103,6 +103,26 @@ def test_initial_weights_depend_on_the_seed_alone() -> None:
 
 
 @pytest.mark.parametrize(
+    ("image_shape", "architecture"),
+    [((1, 32, 32), "conv"), ((3, 64, 64), "conv"), ((1, 28, 28), "mlp")],
+)
+def test_activations_keep_their_size_so_that_images_start_apart(
+    image_shape: tuple[int, int, int], architecture: str
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(200, *image_shape, generator=generator)
+    codes = torch.randn(200, 20, generator=generator)
+    with seeded_initialization(0), torch.no_grad():
+        encoder, _ = encoder_trunk(image_shape, architecture)
+        features = encoder(images)
+        pixels = decoder(LATENTS, image_shape, architecture)(codes)
+    assert 0.3 < features.square().mean().sqrt() < 3
+    assert 0.3 < pixels.std() < 3
+    # What differs between images is no small part of what they share.
+    assert features.std(0).mean() > 0.3 * features.mean(0).square().mean().sqrt()
+
+
+@pytest.mark.parametrize(
     ("image_shape", "architecture", "message"),
     [
         ((1, 28, 28), "conv", "conv takes 32×32 or 64×64 pixels .* got 28×28"),

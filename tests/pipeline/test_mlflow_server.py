@@ -118,7 +118,10 @@ def test_runs_and_their_comparison_open_in_a_browser(two_rows, page, tmp_path):
 
         page.goto("about:blank")
         page.goto(f"{address}/#/experiments/{store.experiment_id}/runs/{rows[0].info.run_id}/artifacts")
-        page.get_by_text("reports").filter(visible=True).first.wait_for()
+        page.get_by_text("reports", exact=True).filter(visible=True).first.click()
+        page.get_by_text("report.html", exact=True).filter(visible=True).first.click()
+        key = rows[0].data.tags["vmivae.key"]
+        page.frame_locator("iframe").get_by_text(key[:12]).first.wait_for(state="attached")
         page.screenshot(path=str(tmp_path / "artifacts.png"))
     assert [text for text in complaints if not any(noise in text for noise in OWN_NOISE)] == []
 

@@ -35,22 +35,20 @@ def encoder_trunk(image_shape: tuple[int, int, int], architecture: str) -> tuple
     """
     channels, height, width = _checked(image_shape, architecture)
     if architecture == "mlp":
-        return (
-            nn.Sequential(
-                nn.Flatten(),
-                nn.Linear(channels * height * width, 512),
-                nn.ReLU(inplace=True),
-                nn.Linear(512, HIDDEN),
-                nn.ReLU(inplace=True),
-            ),
-            HIDDEN,
+        perceptron = nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(channels * height * width, 512),
+            nn.ReLU(inplace=True),
+            nn.Linear(512, HIDDEN),
+            nn.ReLU(inplace=True),
         )
+        return _initialized(perceptron), HIDDEN
     widths = [channels, 32, 32, 64, 64] if height == 64 else [channels, 32, 64, 64]
     layers: list[nn.Module] = []
     for before, after in itertools.pairwise(widths):
         layers += [nn.Conv2d(before, after, 4, stride=2, padding=1), nn.ReLU(inplace=True)]
     layers += [nn.Flatten(), nn.Linear(64 * 4 * 4, HIDDEN), nn.ReLU(inplace=True)]
-    return _channels_last(nn.Sequential(*layers)), HIDDEN
+    return _channels_last(_initialized(nn.Sequential(*layers))), HIDDEN
 
 
 def decoder(latents: LatentSpec, image_shape: tuple[int, int, int], architecture: str) -> nn.Module:
@@ -61,7 +59,7 @@ def decoder(latents: LatentSpec, image_shape: tuple[int, int, int], architecture
     """
     channels, height, width = _checked(image_shape, architecture)
     if architecture == "mlp":
-        return nn.Sequential(
+        perceptron = nn.Sequential(
             nn.Linear(latents.size, HIDDEN),
             nn.ReLU(inplace=True),
             nn.Linear(HIDDEN, 512),
@@ -69,6 +67,7 @@ def decoder(latents: LatentSpec, image_shape: tuple[int, int, int], architecture
             nn.Linear(512, channels * height * width),
             nn.Unflatten(1, image_shape),
         )
+        return _initialized(perceptron)
     widths = [64, 64, 32, 32, channels] if height == 64 else [64, 32, 32, channels]
     layers: list[nn.Module] = [
         nn.Linear(latents.size, HIDDEN),
@@ -79,7 +78,7 @@ def decoder(latents: LatentSpec, image_shape: tuple[int, int, int], architecture
     ]
     for before, after in itertools.pairwise(widths):
         layers += [nn.ConvTranspose2d(before, after, 4, stride=2, padding=1), nn.ReLU(inplace=True)]
-    return _channels_last(nn.Sequential(*layers[:-1]))
+    return _channels_last(_initialized(nn.Sequential(*layers[:-1])))
 
 
 class CodeHead(nn.Module):
@@ -133,6 +132,26 @@ def _checked(image_shape: tuple[int, int, int], architecture: str) -> tuple[int,
     if math.prod(image_shape) < 1:
         raise ParameterError(f"images need at least one pixel, got shape {channels}×{height}×{width}")
     return channels, height, width
+
+
+def _initialized(network: nn.Sequential) -> nn.Sequential:
+    """Weights that keep the size of activations from layer to layer (He et al. 2015), biases 0.
+
+    PyTorch's default shrinks them so much that all images start with nearly the same posterior: a categorical
+    unit then tends to put every image into one class, at no gain in likelihood, and to stay there.
+    """
+    for layer, following in itertools.zip_longest(network, network[1:]):
+        if isinstance(layer, nn.Linear | nn.Conv2d | nn.ConvTranspose2d):
+            inputs = layer.weight[0].numel()
+            if isinstance(layer, nn.ConvTranspose2d):
+                # A quarter of the kernel meets each output pixel: the stride is 2 both ways.
+                inputs = layer.in_channels * math.prod(layer.kernel_size) // math.prod(layer.stride)
+            gain = 2.0 if isinstance(following, nn.ReLU) else 1.0
+            bound = math.sqrt(3 * gain / inputs)
+            nn.init.uniform_(layer.weight, -bound, bound)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+    return network
 
 
 def _channels_last(network: nn.Sequential) -> nn.Sequential:

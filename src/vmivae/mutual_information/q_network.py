@@ -55,6 +55,10 @@ class QNetwork(nn.Module):
         self.latents = latents
         size = math.prod(self.image_shape)
         self.trunk, features = encoder_trunk((1, 1, size), "mlp")
+        # PyTorch's small initial weights: the linear path leads, and where it is exact there is little to unlearn.
+        for layer in self.trunk.modules():
+            if isinstance(layer, nn.Linear):
+                layer.reset_parameters()
         self.width = features + size
         self.head = CodeHead(self.width, latents)
         self.register_buffer("image_mean", torch.zeros(size))

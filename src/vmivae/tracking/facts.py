@@ -11,7 +11,8 @@ import platform
 import subprocess
 import sys
 import time
-from importlib.metadata import version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def present_facts() -> dict[str, Any]:
         # Parameters are recorded by themselves, and every DVC experiment changes them.
         "dirty": bool(_git("status", "--porcelain", "--", "src", "stages", "dvc.yaml")),
         "experiment": os.environ.get("DVC_EXP_NAME", ""),
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
+        "versions": _versions(),
         "platform": platform.platform(),
         "timings": {},
     }
@@ -36,15 +37,15 @@ def present_facts() -> dict[str, Any]:
 
 def device_facts(wanted: str) -> dict[str, Any]:
     """The device that `train.device` stands for here, and PyTorch's threads, if this process uses PyTorch."""
-    torch = sys.modules.get("torch")
-    if torch is None:
+    if "torch" not in sys.modules:
         return {}
-    kind = wanted
-    if wanted == "auto":
-        mps = torch.backends.mps.is_available()
-        kind = "cuda" if torch.cuda.is_available() else "mps" if mps else "cpu"
-    name = torch.cuda.get_device_name() if kind == "cuda" else platform.machine()
-    return {"device": f"{kind} ({name})", "threads": torch.get_num_threads()}
+    import torch
+
+    from vmivae.model.device import choose_device
+
+    device = choose_device(wanted)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    return {"device": f"{device.type} ({name})", "threads": torch.get_num_threads()}
 
 
 def read_facts(root: Path, key: str) -> dict[str, dict[str, Any]]:
@@ -63,6 +64,15 @@ def save_facts(root: Path, key: str, stage: str, facts: dict[str, Any]) -> None:
 
 def _file(root: Path, key: str) -> Path:
     return root / ".vmivae" / "runs" / f"{key}.json"
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        # Run from its source, vmivae itself need not be installed.
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def _git(*arguments: str) -> str:

@@ -39,6 +39,8 @@ CURVE_POINTS = 1000
 DIGEST_CHARACTERS = 36
 TEXT_CHARACTERS = 5000
 EXAMPLES = 2
+# Where on a curve a point is, and no curve itself.
+POSITIONS = {"step", "epoch"}
 
 Facts = dict[str, dict[str, Any]]
 Point = tuple[str, float, int]
@@ -188,7 +190,7 @@ def _log_curves(store: Store, row: Run, stem: str, text: str) -> None:
         return
     kept = {round(i * (len(rows) - 1) / CURVE_POINTS) for i in range(CURVE_POINTS + 1)}
     points: list[Point] = []
-    for column in rows[0].keys() - {"step"}:
+    for column in rows[0].keys() - POSITIONS:
         name = f"{stem}/{column}"
         there = live_steps(store, row.info.run_id, name) if name in row.data.metrics else set()
         for index in sorted(kept):

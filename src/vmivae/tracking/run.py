@@ -13,6 +13,7 @@ from vmivae.tracking.configuration import Configuration, configuration_key
 from vmivae.tracking.facts import device_facts, present_facts, read_facts, save_facts
 from vmivae.tracking.mirror import (
     FAILURE_TAG,
+    POSITIONS,
     Point,
     curve_prefix,
     is_logged,
@@ -59,7 +60,7 @@ class StageRun:
         self._points += [
             (self._prefix + name, float(value), step)
             for name, value in values.items()
-            if math.isfinite(value)
+            if name not in POSITIONS and math.isfinite(value)
         ]
         if time.monotonic() - self._flushed >= FLUSH_SECONDS:
             self._flush()
@@ -77,7 +78,6 @@ class StageRun:
         """Keep the stage's facts and mirror its files and those that it was made from."""
         self._flush()
         self._facts["seconds"] = time.time() - self._facts["started"]
-        self._facts |= device_facts(self._params.train.device)
         self._attempt(self._save_facts)
         if not self._failed:
             self._attempt(self._mirror)
@@ -99,6 +99,7 @@ class StageRun:
         self._live = not is_logged(row, self._name)
 
     def _save_facts(self) -> None:
+        self._facts |= device_facts(self._params.train.device)
         save_facts(self._root, configuration_key(), self._name, self._facts)
 
     def _mirror(self) -> None:
