@@ -55,7 +55,7 @@ class QNetwork(nn.Module):
         self.latents = latents
         size = math.prod(self.image_shape)
         self.trunk, features = encoder_trunk((1, 1, size), "mlp")
-        # PyTorch's small initial weights: the linear path leads; where it is exact there is little to unlearn.
+        # PyTorch's small initial weights: the linear path leads; where it is exact, little is to unlearn.
         for layer in self.trunk.modules():
             if isinstance(layer, nn.Linear):
                 layer.reset_parameters()
