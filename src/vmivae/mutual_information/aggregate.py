@@ -113,14 +113,23 @@ class AggregatePosterior:
         blocks = [self._log_prob(block) for block in torch.split(flat, rows)]
         return torch.cat(blocks).reshape(codes.shape[:-1]).to(codes.dtype)
 
+    def log_responsibilities(self, codes: Tensor) -> Tensor:
+        """`log p(n|z)`: which image's posterior exact codes `(M, size)` came from, `(M, N)`."""
+        rows = max(1, BLOCK_ELEMENTS // len(self))
+        return torch.cat([self._log_joint(block).log_softmax(-1) for block in torch.split(codes, rows)])
+
     def _log_prob(self, codes: Tensor) -> Tensor:
-        real, onehots = codes.tensor_split([self.latents.continuous], dim=-1)
-        centred = (real - self._centre).to(self._table.dtype)
-        statistics = torch.cat([centred**2, centred, onehots.to(self._table.dtype)], dim=-1)
-        joint = torch.addmm(self._constant, statistics, self._table.T)
+        joint = self._log_joint(codes)
         highest = joint.amax(-1, keepdim=True)
         # Relative to the highest term, single precision is enough, and its exponential much faster.
         return highest.squeeze(-1) + joint.sub_(highest).float().exp_().sum(-1).log()
+
+    def _log_joint(self, codes: Tensor) -> Tensor:
+        """`log q(z|x_n) − log N`, `(M, N)`."""
+        real, onehots = codes.tensor_split([self.latents.continuous], dim=-1)
+        centred = (real - self._centre).to(self._table.dtype)
+        statistics = torch.cat([centred**2, centred, onehots.to(self._table.dtype)], dim=-1)
+        return torch.addmm(self._constant, statistics, self._table.T)
 
     @staticmethod
     def _precision_needed(mean: Tensor, stddev: Tensor) -> torch.dtype:

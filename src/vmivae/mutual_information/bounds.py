@@ -12,8 +12,8 @@ from torch import Tensor
 from vmivae.errors import ImpossibleEstimateError
 from vmivae.model.protocol import LatentVariableModel
 from vmivae.mutual_information.evidence import log_evidence, log_likelihood
-from vmivae.mutual_information.pairs import CodeSource, Progress
-from vmivae.mutual_information.q_network import QNetwork
+from vmivae.mutual_information.pairs import Progress, wide
+from vmivae.mutual_information.proposals import Proposer
 
 TOLERANCE = 1e-3
 """Round-off allowed beside the standard error, in nats."""
@@ -73,9 +73,11 @@ class Sandwich:
     Attributes:
         proposals: the values of K.
         lower: `L_K`, `log p(x̃|z_1) − log (1/K) Σ w_k` with the true code `z_1` among the K,
-            `(len(proposals), M)`. Non-decreasing in K in expectation; the first row is Barber–Agakov.
-        upper: `U_K`, the same with all K codes from Q: non-increasing in K in expectation.
+            `(len(proposals), M)`. Non-decreasing in K in expectation; the first row is the Barber–Agakov
+            bound of the proposal.
+        upper: `U_K`, the same with all K codes proposed: non-increasing in K in expectation.
         effective, largest: spread of the weights, as in `LogEvidence`.
+        control: a control variate, `(M,)`: something cheap whose mean is known from many more images.
     """
 
     proposals: list[int]
@@ -83,11 +85,7 @@ class Sandwich:
     upper: Tensor
     effective: Tensor
     largest: Tensor
-
-    @property
-    def barber_agakov(self) -> Tensor:
-        """`L_1`, `(M,)`."""
-        return self.lower[0]
+    control: Tensor
 
     @property
     def gap(self) -> Tensor:
@@ -97,19 +95,26 @@ class Sandwich:
 
 def sandwich(
     model: LatentVariableModel,
-    source: CodeSource,
-    network: QNetwork,
+    proposer: Proposer,
     codes: Tensor,
     images: Tensor,
     proposals: int,
+    control: Tensor | None = None,
     generator: torch.Generator | None = None,
     progress: Progress | None = None,
 ) -> Sandwich:
-    """`L_K` and `U_K` of each image, both from the same proposals (arguments as in `log_evidence`)."""
-    evidence = log_evidence(
-        model, source, network, codes, images, proposals, generator=generator, progress=progress
-    )
+    """`L_K` and `U_K` of each image, both from the same proposals.
+
+    Arguments as in `log_evidence`; without a `control`, it is `L_1`.
+    """
+    evidence = log_evidence(model, proposer, codes, images, proposals, generator=generator, progress=progress)
     log_p = log_likelihood(model, codes, images)
+    lower, upper = log_p - evidence.high, log_p - evidence.low
     return Sandwich(
-        evidence.proposals, log_p - evidence.high, log_p - evidence.low, evidence.effective, evidence.largest
+        evidence.proposals,
+        lower,
+        upper,
+        evidence.effective,
+        evidence.largest,
+        lower[0] if control is None else wide(control),
     )

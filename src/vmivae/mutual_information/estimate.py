@@ -37,6 +37,7 @@ from vmivae.mutual_information.plan import (
     single_level,
     with_control,
 )
+from vmivae.mutual_information.proposals import Proposer, QProposer, best_proposer, calibration_pairs
 from vmivae.mutual_information.q_network import QNetwork
 
 CODES = ("posterior", "prior")
@@ -253,7 +254,13 @@ def estimate(
             q_network, history = fit_q_network(model, source, config.q_network, seed, str(place), progress)
         elif q_network.latents != source.latents:
             raise ParameterError(f"q_network: is for {q_network.latents}, the model has {source.latents}")
-        bench = _Bench(model, source, q_network.to(place), seed, place, progress)
+        network = q_network.to(place)
+        proposer: Proposer = QProposer(source, network)
+        if config.importance:
+            with seeded(seed, "choice of the proposal", place) as generator:
+                codes = source.sample((calibration_pairs(source),), generator)
+                proposer = best_proposer(source, network, codes, sample_images(model, codes))
+        bench = _Bench(model, source, network, proposer, seed, place, progress)
         return _Estimation(bench, config, model.prior.to(place)).result(history)
 
 
@@ -264,6 +271,7 @@ class _Bench:
     model: LatentVariableModel
     source: CodeSource
     network: QNetwork
+    proposer: Proposer
     seed: int
     device: torch.device
     progress: Progress | None
@@ -289,16 +297,23 @@ class _Bench:
         """`L_K` and `U_K` of fresh images."""
         with seeded(self.seed, stream, self.device) as generator:
             codes = self.source.sample((images,), generator)
+            drawn = sample_images(self.model, codes)
             return sandwich(
                 self.model,
-                self.source,
-                self.network,
+                self.proposer,
                 codes,
-                sample_images(self.model, codes),
+                drawn,
                 proposals,
+                self._unit_scores(codes, drawn)[0] - self.source.log_prob(codes),
                 generator,
                 self.progress,
             )
+
+    def _unit_scores(self, codes: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+        """`log Q(z|x̃)` of pairs, and that of each unit."""
+        blocks = zip(torch.split(codes, DECODE_BLOCK), torch.split(images, DECODE_BLOCK), strict=True)
+        log_q, per_unit = zip(*(self.network.score(code, image) for code, image in blocks), strict=True)
+        return torch.cat(log_q), torch.cat(per_unit)
 
     def evidence(
         self, parts: Sequence[tuple[str, ...]], images: int, proposals: int
@@ -310,8 +325,7 @@ class _Bench:
             found = {
                 known: log_evidence(
                     self.model,
-                    self.source,
-                    self.network,
+                    self.proposer,
                     codes,
                     drawn,
                     proposals,
@@ -321,8 +335,7 @@ class _Bench:
                 )
                 for known in parts
             }
-            blocks = zip(torch.split(codes, DECODE_BLOCK), torch.split(drawn, DECODE_BLOCK), strict=True)
-            per_unit = torch.cat([self.network.score(code, image)[1] for code, image in blocks])
+            per_unit = self._unit_scores(codes, drawn)[1]
         return codes, per_unit, found
 
 
@@ -373,7 +386,7 @@ class _Estimation:
             width_met=interval.width <= target if interval and target is not None else None,
             decodes=plan.decodes + spent if plan else None,
             levels=[vars(level).copy() for level in plan.levels] if plan else [],
-            curve=curve(pointwise, drawn[-1]) if drawn else [],
+            curve=curve(plan, pointwise, drawn[-1]) if plan else [],
             effective_sample_size=_spread(drawn[-1].effective, "least") if drawn else None,
             largest_weight=_spread(drawn[-1].largest, "greatest") if drawn else None,
             barber_agakov=total.value,
@@ -397,7 +410,8 @@ class _Estimation:
             return single_level(self._config.samples, importance.images, importance.samples), 0
         pilot = self._bench.sandwich("pilot", PILOT_IMAGES, proposals)
         spent = PILOT_IMAGES * (proposals + 1)
-        return choose(pilot, self._config.samples, budget - spent, importance.width), spent
+        setup = self._bench.proposer.setup
+        return choose(pilot, self._config.samples, budget - spent, importance.width, setup), spent
 
     def _interval(self, plan: Plan, pointwise: Tensor) -> tuple[Interval, list[Sandwich]]:
         drawn = [

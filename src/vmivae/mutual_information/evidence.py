@@ -1,8 +1,8 @@
 """`log p_r(x̃)` and `log p_r(x̃|z_A)` by importance sampling, bracketed from both sides. All in nats.
 
-With weights `w_k = r(z_k) p(x̃|z_k) / Q(z_k|x̃)`, the mean of K of them estimates `p_r(x̃)` without bias. Its
-logarithm is too low in expectation when all codes come from Q (Burda et al. 2016), and too high when the code
-that made `x̃` is one of them (Sobolev & Vetrov 2019; Brekelmans et al. 2022).
+With weights `w_k = r(z_k) p(x̃|z_k) / S(z_k|x̃)`, S the proposal, the mean of K of them estimates `p_r(x̃)`
+without bias. Its logarithm is too low in expectation when all codes come from S (Burda et al. 2016), and too
+high when the code that made `x̃` is one of them (Sobolev & Vetrov 2019; Brekelmans et al. 2022).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from vmivae.model.protocol import LatentVariableModel
-from vmivae.mutual_information.pairs import DECODE_BLOCK, CodeSource, Progress, wide
-from vmivae.mutual_information.q_network import QNetwork
+from vmivae.mutual_information.pairs import DECODE_BLOCK, Progress, wide
+from vmivae.mutual_information.proposals import Proposer
 
 FEWEST_TOGETHER = 16
 """Images whose proposals are decoded in one block, at least."""
@@ -50,8 +50,7 @@ def doublings(proposals: int) -> list[int]:
 
 def log_evidence(
     model: LatentVariableModel,
-    source: CodeSource,
-    network: QNetwork,
+    proposer: Proposer,
     codes: Tensor,
     images: Tensor,
     proposals: int,
@@ -61,12 +60,11 @@ def log_evidence(
 ) -> LogEvidence:
     """Bracket `log p_r(x̃|z_A)` of each image; with no unit known, `log p_r(x̃)`.
 
-    Weights are `r(z) p(x̃|z) / (r(z_A) Q(z_B|x̃))`, with proposals for the units B that are not in A.
+    Weights are `r(z) p(x̃|z) / (r(z_A) S(z_B|z_A, x̃))`, with proposals for the units B that are not in A.
 
     Args:
         model: its likelihood.
-        source: `r(z)`.
-        network: Q.
+        proposer: of S, for codes from `r(z)`.
         codes: the codes that the images were drawn from, `(M, size)`.
         images: `x̃ ~ p(x|z)`, `(M, *event)`.
         proposals: the largest K, at least 1. Memory does not grow with it.
@@ -76,26 +74,10 @@ def log_evidence(
     """
     # Few proposals need many images to fill a block, and many proposals few.
     together = max(FEWEST_TOGETHER, DECODE_BLOCK // proposals)
-    fixed = source.latents.columns_of(known)
-    log_r_known = (
-        source.marginal(tuple(known)).log_prob(codes[:, fixed]) if known else codes.new_zeros(len(codes))
-    )
     parts = []
     for start in range(0, len(codes), together):
         block = slice(start, start + together)
-        parts.append(
-            _log_evidence(
-                model,
-                source,
-                network,
-                codes[block],
-                images[block],
-                log_r_known[block],
-                proposals,
-                known,
-                generator,
-            )
-        )
+        parts.append(_log_evidence(model, proposer, codes[block], images[block], proposals, known, generator))
         if progress:
             done = min(start + together, len(codes))
             progress("weighing proposals", done * proposals, len(codes) * proposals, "")
@@ -116,24 +98,22 @@ def log_likelihood(model: LatentVariableModel, codes: Tensor, images: Tensor) ->
 
 def _log_evidence(
     model: LatentVariableModel,
-    source: CodeSource,
-    network: QNetwork,
+    proposer: Proposer,
     codes: Tensor,
     images: Tensor,
-    log_r_known: Tensor,
     proposals: int,
     known: Collection[str],
     generator: torch.Generator | None,
 ) -> LogEvidence:
     """The same for images that are decoded together."""
-    latents, count = source.latents, len(codes)
+    latents, count = proposer.latents, len(codes)
     fixed = latents.columns_of(known)
     free = [column for column in range(latents.size) if column not in fixed]
     targets = doublings(proposals)
     if not free:
         exact = log_likelihood(model, codes, images).expand(len(targets), -1)
         return LogEvidence(targets, exact, exact, torch.full_like(exact[0], proposals), exact[0] * 0)
-    q = network.proposal(images, codes, known)
+    proposal = proposer.propose(codes, images, known)
 
     def log_weights(parts: Tensor) -> Tensor:
         """Of codes of the free units, `(k, count, len(free))`: `(k, count)`."""
@@ -142,8 +122,7 @@ def _log_evidence(
         whole[..., free] = parts
         flat = whole.flatten(0, 1)
         repeated = images.expand(times, *images.shape).flatten(0, 1)
-        log_joint = wide(source.log_prob(flat)) + log_likelihood(model, flat, repeated)
-        return log_joint.reshape(times, count) - log_r_known - wide(q.log_prob(parts))
+        return log_likelihood(model, flat, repeated).reshape(times, count) + proposal.log_ratio(parts)
 
     true = log_weights(codes[:, free][None])[0]
     running = _RunningSum(count, codes.device)
@@ -151,7 +130,7 @@ def _log_evidence(
     for target in targets:
         while done < target:
             times = min(target - done, max(1, DECODE_BLOCK // count))
-            weights = log_weights(q.sample((times,), generator))
+            weights = log_weights(proposal.sample((times,), generator))
             done += times
             # The true code stands in for the last proposal of the K.
             running.add(weights[:-1])

@@ -1,9 +1,9 @@
 """How many images and which K: multilevel Monte Carlo for the narrowest interval that a budget buys.
 
-`L_K = L_1 + Σ_l (L_{K_l} − L_{K_{l−1}})` (Giles 2008): many cheap images for L_1, the Barber–Agakov bound,
-and few dear ones for the differences at large K, which vary less. L_1 is known from many images, so it serves
-every level as a control variate too. All choices are made on a pilot whose draws are then discarded: choosing
-on the draws that are reported would spoil their standard errors.
+`L_K = L_{K_1} + Σ_l (L_{K_l} − L_{K_{l−1}})` (Giles 2008): many cheap images for small K, and few dear ones
+for the differences at large K, which vary less. The Barber–Agakov bound of Q is known from many images, so it
+serves every level as a control variate. All choices are made on a pilot whose draws are then discarded:
+choosing on the draws that are reported would spoil their standard errors.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from vmivae.mutual_information.bounds import Mean, Sandwich, mean
+from vmivae.mutual_information.evidence import doublings
 
 PILOT_IMAGES = 32
 PILOT_SHARE = 8
 """The pilot costs at most one such part of the budget."""
 FEWEST_IMAGES = 32
 """Of a level: a standard error from fewer is not to be trusted."""
+SAVING = 1.001
 MARGIN = 0.9
 """Part of the wanted width that is aimed at, since the pilot's own numbers are uncertain."""
 
@@ -29,9 +31,9 @@ class Level:
     """`L_fine − L_coarse`, averaged over fresh images.
 
     Attributes:
-        coarse, fine: numbers of proposals.
+        coarse, fine: numbers of proposals; the first level has `coarse = 0`, and is `L_fine` itself.
         images: how many.
-        slope: of the difference on L_1, the control variate.
+        slope: of the difference on the control variate.
     """
 
     coarse: int
@@ -47,10 +49,12 @@ class Plan:
     Attributes:
         pairs: fresh pairs for the Barber–Agakov bound.
         levels: from small K to large; the last one gives the gap between the bounds too.
+        slopes: of `L_K` on the control variate at K = 1, 2, 4, … of the last level.
     """
 
     pairs: int
     levels: list[Level]
+    slopes: list[float]
 
     @property
     def decodes(self) -> int:
@@ -66,10 +70,10 @@ def pilot_proposals(budget: int) -> int | None:
 
 def single_level(pairs: int, images: int, proposals: int) -> Plan:
     """The plan without a pilot."""
-    return Plan(pairs, [Level(1, proposals, images, 0.0)])
+    return Plan(pairs, [Level(0, proposals, images, 1.0)], [1.0] * len(doublings(proposals)))
 
 
-def choose(pilot: Sandwich, pairs: int, budget: int, width: float | None = None) -> Plan:
+def choose(pilot: Sandwich, pairs: int, budget: int, width: float | None = None, setup: int = 0) -> Plan:
     """The plan of the least total width `(U + 2 se) − (L − 2 se)` within a budget.
 
     Args:
@@ -77,8 +81,9 @@ def choose(pilot: Sandwich, pairs: int, budget: int, width: float | None = None)
         pairs: fresh pairs for the Barber–Agakov bound, at least; they do not count.
         budget: decoder evaluations.
         width: if given, the cheapest plan that the pilot expects to reach it; the best one where none does.
+        setup: what an image costs beside its proposals, in decoder evaluations that take as long.
     """
-    options = [_Option(pilot, top) for top in range(1, len(pilot.proposals))]
+    options = [_Option(pilot, top, setup) for top in range(1, len(pilot.proposals))]
     budgets = [budget]
     if width is not None:
         cheaper = [int(budget * 2 ** (-step / 4)) for step in range(40)]
@@ -90,23 +95,26 @@ def choose(pilot: Sandwich, pairs: int, budget: int, width: float | None = None)
 class _Option:
     """The cheapest chain of levels up to one K of the pilot."""
 
-    def __init__(self, pilot: Sandwich, top: int) -> None:
-        self._pilot, self._top = pilot, top
+    def __init__(self, pilot: Sandwich, top: int, setup: int) -> None:
+        self._pilot, self._top, self._setup = pilot, top, setup
         self._gap = max(0.0, float(pilot.gap[top].mean()))
         # Shortest path: a level costs √(variance × decodes), and the least total wins.
-        effort, previous = {0: 0.0}, {}
-        for fine in range(1, top + 1):
-            candidates = {c: effort[c] + self._effort(c, fine) for c in range(fine)}
-            previous[fine] = min(candidates, key=candidates.__getitem__)
+        effort: dict[int | None, float] = {None: 0.0}
+        previous: dict[int, int | None] = {}
+        for fine in range(top + 1):
+            candidates = {c: effort[c] + self._effort(c, fine) for c in (None, *range(fine))}
+            # A level on the way that saves next to nothing is left out.
+            saving = {c: value * (SAVING if c is not None else 1) for c, value in candidates.items()}
+            previous[fine] = min(saving, key=saving.__getitem__)
             effort[fine] = candidates[previous[fine]]
-        self._path: list[tuple[int, int]] = []
-        fine = top
-        while fine:
-            self._path.insert(0, (previous[fine], fine))
-            fine = previous[fine]
+        self._path: list[tuple[int | None, int]] = []
+        fine_or_none: int | None = top
+        while fine_or_none is not None:
+            self._path.insert(0, (previous[fine_or_none], fine_or_none))
+            fine_or_none = previous[fine_or_none]
         self._levels_effort = effort[top]
-        slope = _slope(pilot.lower[top] - pilot.barber_agakov, pilot.barber_agakov)
-        self._first_variance = (1 + slope) ** 2 * float(pilot.barber_agakov.var())
+        slope = _slope(pilot.lower[top], pilot.control)
+        self._first_variance = slope**2 * float(pilot.control.var())
 
     def width(self, budget: int, pairs: int) -> float:
         """Expected total width."""
@@ -119,22 +127,28 @@ class _Option:
         """How many images each level gets: in proportion to √(variance / decodes)."""
         drawn = self._pairs(budget, pairs)
         left = budget - (drawn if drawn > pairs else 0)
+        proposals, control = self._pilot.proposals, self._pilot.control
         levels = []
         for coarse, fine in self._path:
             share = self._effort(coarse, fine) / max(self._levels_effort, 1e-12)
-            slope = _slope(self._pilot.lower[fine] - self._pilot.lower[coarse], self._pilot.barber_agakov)
             images = max(FEWEST_IMAGES, round(left * share / self._cost(fine)))
-            levels.append(Level(self._pilot.proposals[coarse], self._pilot.proposals[fine], images, slope))
-        return Plan(drawn, levels)
+            slope = _slope(self._difference(coarse, fine), control)
+            levels.append(Level(0 if coarse is None else proposals[coarse], proposals[fine], images, slope))
+        slopes = [_slope(row, control) for row in self._pilot.lower[: self._top + 1]]
+        return Plan(drawn, levels, slopes)
 
     def _pairs(self, budget: int, pairs: int) -> int:
         first = math.sqrt(self._first_variance)
         return max(pairs, round(budget * first / max(first + self._levels_effort, 1e-12)))
 
-    def _effort(self, coarse: int, fine: int) -> float:
-        first = self._pilot.barber_agakov
-        difference = self._pilot.lower[fine] - self._pilot.lower[coarse]
-        difference = difference - _slope(difference, first) * first
+    def _difference(self, coarse: int | None, fine: int) -> Tensor:
+        lower = self._pilot.lower
+        return lower[fine] if coarse is None else lower[fine] - lower[coarse]
+
+    def _effort(self, coarse: int | None, fine: int) -> float:
+        control = self._pilot.control
+        difference = self._difference(coarse, fine)
+        difference = difference - _slope(difference, control) * control
         if fine == self._top:
             upper = difference + self._pilot.gap[fine]
             variance = max(float(difference.var()), float(upper.var()))
@@ -143,7 +157,7 @@ class _Option:
         return math.sqrt(variance * self._cost(fine))
 
     def _cost(self, index: int) -> int:
-        return self._pilot.proposals[index] + 1
+        return self._pilot.proposals[index] + 1 + self._setup
 
 
 def _slope(values: Tensor, control: Tensor) -> float:
@@ -172,28 +186,32 @@ def combine(plan: Plan, barber_agakov: Tensor, levels: list[Sandwich]) -> Interv
 
     Args:
         plan: what was drawn.
-        barber_agakov: `L_1` of the fresh pairs, `(plan.pairs,)`.
+        barber_agakov: the control variate, of the fresh pairs, `(plan.pairs,)`.
         levels: the sandwich of each level's images.
     """
     first = mean(barber_agakov)
-    weight = 1 + sum(level.slope for level in plan.levels)
+    weight = sum(level.slope for level in plan.levels)
     residuals = []
     for level, drawn in zip(plan.levels, levels, strict=True):
-        coarse = drawn.lower[drawn.proposals.index(level.coarse)]
-        residuals.append(drawn.lower[-1] - coarse - level.slope * drawn.barber_agakov)
+        difference = drawn.lower[-1] - level.slope * drawn.control
+        if level.coarse:
+            difference = difference - drawn.lower[drawn.proposals.index(level.coarse)]
+        residuals.append(difference)
     gap = levels[-1].gap[-1]
-    below = [Mean(weight * first.value, abs(weight) * first.se), *map(mean, residuals)]
+    below = [_scaled(weight, first), *map(mean, residuals)]
     above = [*below[:-1], mean(residuals[-1] + gap)]
     return Interval(_total(below), _total(above), mean(gap))
 
 
-def curve(barber_agakov: Tensor, drawn: Sandwich) -> list[dict[str, float]]:
-    """Both bounds at every K, from the images of one level, with L_1 as control variate."""
+def curve(plan: Plan, barber_agakov: Tensor, drawn: Sandwich) -> list[dict[str, float]]:
+    """Both bounds at every K, from the images of the last level, with the control variate."""
     first = mean(barber_agakov)
     rows = []
     for index, proposals in enumerate(drawn.proposals):
+        slope = plan.slopes[index]
         bounds = [
-            _total([first, mean(bound[index] - drawn.barber_agakov)]) for bound in (drawn.lower, drawn.upper)
+            _total([_scaled(slope, first), mean(bound[index] - slope * drawn.control)])
+            for bound in (drawn.lower, drawn.upper)
         ]
         rows.append(
             {
@@ -216,6 +234,10 @@ def with_control(barber_agakov: Tensor, control: Tensor, values: Tensor) -> Mean
         values: `(M,)`.
     """
     return _total([mean(barber_agakov), mean(values - control)])
+
+
+def _scaled(factor: float, part: Mean) -> Mean:
+    return Mean(factor * part.value, abs(factor) * part.se)
 
 
 def _total(parts: list[Mean]) -> Mean:
