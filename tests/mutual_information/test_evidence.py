@@ -10,6 +10,7 @@ from vmivae.model.reference import LinearGaussian
 from vmivae.mutual_information import evidence as room
 from vmivae.mutual_information.bounds import mean, sandwich
 from vmivae.mutual_information.evidence import doublings, log_evidence
+from vmivae.mutual_information.proposals import QProposer
 
 
 def drawn(model: LinearGaussian, count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -35,7 +36,7 @@ def test_doublings_end_with_the_number_asked_for() -> None:
 
 def test_an_exact_q_gives_the_evidence_at_every_k() -> None:
     codes, images = drawn(MODEL, 30)
-    found = log_evidence(MODEL, MODEL.prior, Exact(MODEL), codes, images, 11)
+    found = log_evidence(MODEL, QProposer(MODEL.prior, Exact(MODEL)), codes, images, 11)
     exact = exact_evidence(MODEL, images).expand(5, -1)
     torch.testing.assert_close(found.low, exact, atol=1e-4, rtol=0)
     torch.testing.assert_close(found.high, exact, atol=1e-4, rtol=0)
@@ -47,7 +48,7 @@ def test_a_poor_q_brackets_the_evidence_from_the_right_sides_and_tightens() -> N
     """Swapped or equal bounds would show here."""
     codes, images = drawn(MODEL, 4000)
     generator = torch.Generator().manual_seed(1)
-    found = log_evidence(MODEL, MODEL.prior, Wide(MODEL), codes, images, 16, generator=generator)
+    found = log_evidence(MODEL, QProposer(MODEL.prior, Wide(MODEL)), codes, images, 16, generator=generator)
     exact = exact_evidence(MODEL, images)
     for row in range(5):
         below, above = mean(found.low[row] - exact), mean(found.high[row] - exact)
@@ -63,23 +64,25 @@ def test_weights_average_to_the_evidence() -> None:
     """K weights are divided by K, over the proposals: a mean over another axis would miss by far."""
     codes, images = drawn(MODEL, 3)
     generator = torch.Generator().manual_seed(1)
-    found = log_evidence(MODEL, MODEL.prior, Wide(MODEL), codes, images, 40_000, generator=generator)
+    found = log_evidence(
+        MODEL, QProposer(MODEL.prior, Wide(MODEL)), codes, images, 40_000, generator=generator
+    )
     torch.testing.assert_close(found.low[-1], exact_evidence(MODEL, images), atol=0.05, rtol=0)
 
 
 def test_one_proposal_gives_the_barber_agakov_bound() -> None:
     codes, images = drawn(MODEL, 50)
     q = Wide(MODEL)
-    found = sandwich(MODEL, MODEL.prior, q, codes, images, 1)
+    found = sandwich(MODEL, QProposer(MODEL.prior, q), codes, images, 1)
     pointwise = q.proposal(images, codes).log_prob(codes) - MODEL.prior.log_prob(codes)
-    torch.testing.assert_close(found.barber_agakov.float(), pointwise, atol=1e-4, rtol=0)
+    torch.testing.assert_close(found.lower[0].float(), pointwise, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("known", [("z0",), ("z1",), ("z0", "z1")])
 def test_conditional_evidence_of_known_units(known: tuple[str, ...]) -> None:
     """Columns are orthogonal: given some units, x is normal around them with the other units' covariance."""
     codes, images = drawn(MODEL, 20)
-    found = log_evidence(MODEL, MODEL.prior, Exact(MODEL), codes, images, 4, known)
+    found = log_evidence(MODEL, QProposer(MODEL.prior, Exact(MODEL)), codes, images, 4, known)
     fixed = [int(unit[1]) for unit in known]
     free = [column for column in range(2) if column not in fixed]
     covariance = MODEL.weight[:, free] @ MODEL.weight[:, free].T + torch.eye(4)
@@ -101,7 +104,7 @@ def test_memory_does_not_grow_with_the_proposals(monkeypatch: pytest.MonkeyPatch
             return MODEL.likelihood(codes)
 
     codes, images = drawn(MODEL, 40)
-    log_evidence(Recording(), MODEL.prior, Exact(MODEL), codes, images, 1000)
+    log_evidence(Recording(), QProposer(MODEL.prior, Exact(MODEL)), codes, images, 1000)
     assert max(sizes) <= 64
     # The true codes are weighed too, once each.
     assert sum(sizes) == 40 * 1000 + 40
@@ -121,6 +124,6 @@ def test_running_sum_is_the_sum_of_all_parts() -> None:
 def test_weights_beyond_the_range_of_numbers_do_not_overflow() -> None:
     model = LinearGaussian(MODEL.weight, 1e-3)
     codes, images = drawn(model, 5)
-    found = log_evidence(model, model.prior, Wide(model), codes, images + 1e3, 8)
+    found = log_evidence(model, QProposer(model.prior, Wide(model)), codes, images + 1e3, 8)
     assert torch.isfinite(found.low).all()
     assert math.isfinite(float(found.high.sum()))

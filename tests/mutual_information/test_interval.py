@@ -42,14 +42,14 @@ def test_dependent_units_are_within_the_interval_though_not_within_barber_agakov
         assert result.barber_agakov < truth - 0.2
     else:
         assert result.barber_agakov > truth - 0.15
-    assert result.curve[0]["lower"] == pytest.approx(result.barber_agakov)
+    assert result.curve[0]["lower"] == pytest.approx(result.barber_agakov, abs=1e-4)
 
 
 def test_a_poor_q_and_few_proposals_still_give_two_bounds_in_order() -> None:
     model = correlated(16, 10)
     truth = float(model.information())
     result = estimate(model, None, config(steps=40, images=400, samples=8))
-    assert result.levels == [{"coarse": 1, "fine": 8, "images": 400, "slope": 0.0}]
+    assert result.levels == [{"coarse": 0, "fine": 8, "images": 400, "slope": 1.0}]
     assert result.lower < truth - 3 * result.lower_se
     assert result.upper > truth + 3 * result.upper_se
     assert result.gap > 0.3

@@ -23,7 +23,8 @@ def made_up(count: int, proposals: list[int], seed: int = 0) -> Sandwich:
     spread = torch.rand(len(proposals), 2, count, generator=generator).double()
     scale = torch.tensor(proposals).double()[:, None].rsqrt()
     even = torch.ones(count).double()
-    return Sandwich(proposals, truth - 2 * scale * spread[:, 0], truth + 2 * scale * spread[:, 1], even, even)
+    lower, upper = truth - 2 * scale * spread[:, 0], truth + 2 * scale * spread[:, 1]
+    return Sandwich(proposals, lower, upper, even, even, lower[0])
 
 
 DOUBLINGS = [2**i for i in range(11)]
@@ -32,9 +33,9 @@ DOUBLINGS = [2**i for i in range(11)]
 def test_levels_add_up_to_the_last_lower_bound() -> None:
     """With the same images on every level and no control variate the sum telescopes exactly."""
     drawn = made_up(100, [1, 2, 4, 8])
-    first = Sandwich([1, 2], drawn.lower[:2], drawn.upper[:2], drawn.effective, drawn.largest)
-    plan = Plan(100, [Level(1, 2, 100, 0.0), Level(2, 8, 100, 0.0)])
-    interval = combine(plan, drawn.barber_agakov, [first, drawn])
+    first = Sandwich([1, 2], drawn.lower[:2], drawn.upper[:2], drawn.effective, drawn.largest, drawn.control)
+    plan = Plan(100, [Level(0, 2, 100, 0.0), Level(2, 8, 100, 0.0)], [0.0] * 4)
+    interval = combine(plan, drawn.control, [first, drawn])
     assert interval.lower.value == pytest.approx(float(drawn.lower[-1].mean()))
     assert interval.upper.value == pytest.approx(float(drawn.upper[-1].mean()))
     assert interval.gap == mean(drawn.gap[-1])
@@ -43,9 +44,9 @@ def test_levels_add_up_to_the_last_lower_bound() -> None:
 def test_standard_errors_of_independent_parts_add_in_squares() -> None:
     pairs, low = torch.tensor([1.0, 3.0]), torch.tensor([0.0, 4.0])
     drawn = Sandwich(
-        [1, 2], torch.stack([low, low + torch.tensor([0.0, 2.0])]), torch.zeros(2, 2) + 9, low, low
+        [1, 2], torch.stack([low, low + torch.tensor([0.0, 2.0])]), torch.zeros(2, 2) + 9, low, low, low
     )
-    interval = combine(Plan(2, [Level(1, 2, 2, 0.0)]), pairs, [drawn])
+    interval = combine(Plan(2, [Level(0, 2, 2, 1.0)], [1.0, 1.0]), pairs, [drawn])
     assert interval.lower == (pytest.approx(2 + 1), pytest.approx(math.hypot(1, 1)))
     assert interval.width == pytest.approx(
         interval.upper.value - interval.lower.value + 2 * (interval.upper.se + interval.lower.se)
@@ -54,13 +55,15 @@ def test_standard_errors_of_independent_parts_add_in_squares() -> None:
 
 def test_control_variate_changes_the_noise_not_the_mean() -> None:
     """The slope is fixed before the draws: over many repetitions the estimate is unbiased, and less noisy."""
-    errors: dict[float, list[float]] = {0.0: [], -0.5: []}
+    errors: dict[float, list[float]] = {1.0: [], 0.5: []}
     for seed in range(200):
-        pairs = made_up(2000, [1], seed=1000 + seed).barber_agakov
+        pairs = made_up(2000, [1], seed=1000 + seed).control
         drawn = made_up(40, [1, 4], seed=seed)
         drawn.lower[1] -= 0.5 * (drawn.lower[0] - 4)
         for slope, found in errors.items():
-            found.append(combine(Plan(2000, [Level(1, 4, 40, slope)]), pairs, [drawn]).lower.value)
+            found.append(
+                combine(Plan(2000, [Level(0, 4, 40, slope)], [slope] * 2), pairs, [drawn]).lower.value
+            )
     plain, controlled = (torch.tensor(found) for found in errors.values())
     noise = float(plain.std()) / math.sqrt(200)
     assert float(controlled.mean()) == pytest.approx(float(plain.mean()), abs=4 * noise)
@@ -79,7 +82,7 @@ def test_a_plan_spends_its_budget_and_no_more() -> None:
         plan = choose(pilot, 10_000, budget)
         counted = plan.decodes - (10_000 if plan.pairs == 10_000 else 0)
         assert 0.8 * budget < counted < 1.05 * budget + 32 * 1025
-        assert plan.levels[0].coarse == 1
+        assert plan.levels[0].coarse == 0
         for before, after in zip(plan.levels, plan.levels[1:], strict=False):
             assert before.fine == after.coarse
             assert before.images >= after.images
@@ -100,13 +103,13 @@ def test_a_wide_target_is_met_at_less_cost_and_an_unreachable_one_takes_all() ->
 def test_small_budgets_have_no_pilot() -> None:
     assert pilot_proposals(8 * 256) is None
     assert pilot_proposals(256 * 1024) == 1024
-    assert single_level(500, 256, 8) == Plan(500, [Level(1, 8, 256, 0.0)])
+    assert single_level(500, 256, 8) == Plan(500, [Level(0, 8, 256, 1.0)], [1.0] * 4)
 
 
 def test_curve_starts_at_barber_agakov() -> None:
     drawn = made_up(50, [1, 2, 4])
-    pairs = made_up(1000, [1], seed=3).barber_agakov
-    rows = curve(pairs, drawn)
+    pairs = made_up(1000, [1], seed=3).control
+    rows = curve(single_level(1000, 50, 4), pairs, drawn)
     assert [row["proposals"] for row in rows] == [1, 2, 4]
     first = mean(pairs)
     assert Mean(rows[0]["lower"], rows[0]["lower_se"]) == first

@@ -122,7 +122,7 @@ class TiltedProposer:
         self._source, self._network = source, network
         components = source.components
         self._mean = components.mean.mean(0)
-        self._variance = components.mean.var(0, correction=0) + (components.stddev**2).mean(0)
+        self._variance = ((components.mean - self._mean) ** 2 + components.stddev**2).mean(0)
         self._class_log_probs = [
             probs.mean(0).clamp(min=torch.finfo(probs.dtype).tiny).log() for probs in components.probs
         ]
