@@ -137,7 +137,8 @@ class Estimate:
         width_target, width_met: the width that was asked for, if any, and whether it was reached.
         decodes: decoder evaluations spent on the total interval, the pilot's included.
         levels: `{"coarse", "fine", "images", "slope"}` of each level of the multilevel estimate.
-        curve: both bounds with standard errors at K = 1, 2, 4, …, from the images of the last level.
+        curve: both bounds with standard errors at K = 1, 2, 4, …, from the images of the last level; without
+            an interval the Barber–Agakov bound at K = 1 alone.
         effective_sample_size: median and least over these images, of the weights of the largest K.
         largest_weight: median and greatest share of one weight in their sum.
         barber_agakov, barber_agakov_se: the Barber–Agakov bound (4.4) of Q alone.
@@ -168,7 +169,7 @@ class Estimate:
     width_met: bool | None
     decodes: int | None
     levels: list[dict[str, float]]
-    curve: list[dict[str, float]]
+    curve: list[dict[str, float | None]]
     effective_sample_size: dict[str, float] | None
     largest_weight: dict[str, float] | None
     barber_agakov: float
@@ -386,7 +387,7 @@ class _Estimation:
             width_met=interval.width <= target if interval and target is not None else None,
             decodes=plan.decodes + spent if plan else None,
             levels=[vars(level).copy() for level in plan.levels] if plan else [],
-            curve=curve(plan, pointwise, drawn[-1]) if plan else [],
+            curve=curve(plan, pointwise, drawn[-1]) if plan else [_start(total)],
             effective_sample_size=_spread(drawn[-1].effective, "least") if drawn else None,
             largest_weight=_spread(drawn[-1].largest, "greatest") if drawn else None,
             barber_agakov=total.value,
@@ -543,6 +544,16 @@ class _Estimation:
                 "on I_r(z; x) have no such limit."
             )
         return dict(zip(names, (*encoder, limit, rate, *marginal, len(source)), strict=True))
+
+
+def _start(total: Mean) -> dict[str, float | None]:
+    return {
+        "proposals": 1,
+        "lower": total.value,
+        "lower_se": total.se,
+        "upper": None,
+        "upper_se": None,
+    }
 
 
 def _sides(lower: Mean, upper: Mean) -> dict[str, float]:

@@ -203,10 +203,10 @@ def combine(plan: Plan, barber_agakov: Tensor, levels: list[Sandwich]) -> Interv
     return Interval(_total(below), _total(above), mean(gap))
 
 
-def curve(plan: Plan, barber_agakov: Tensor, drawn: Sandwich) -> list[dict[str, float]]:
+def curve(plan: Plan, barber_agakov: Tensor, drawn: Sandwich) -> list[dict[str, float | None]]:
     """Both bounds at every K, from the images of the last level, with the control variate."""
     first = mean(barber_agakov)
-    rows = []
+    rows: list[dict[str, float | None]] = []
     for index, proposals in enumerate(drawn.proposals):
         slope = plan.slopes[index]
         bounds = [

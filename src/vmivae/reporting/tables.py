@@ -143,6 +143,58 @@ def information_rows(results: Results) -> list[tuple[str, list[Markup]]]:
     return table
 
 
+def recipe_rows(results: Results) -> list[tuple[str, Markup, list[Markup]]]:
+    """The interval beside what the published recipe says: name, what it is, value, standard error, verdict."""
+    found, claimed = results.information, results.claimed
+    if claimed is None:
+        return []
+    low, high = claimed
+    rows = [
+        (
+            "interval",
+            Markup("lower and upper bound, each with two standard errors"),
+            [Markup("{} – {}").format(_number(low, 2), _number(high, 2)), Markup(""), Markup("")],
+        )
+    ]
+    compared: list[tuple[str, Markup, float, float | None]] = [
+        (
+            "Barber–Agakov",
+            Markup("<i>H</i>(r) + E log <i>Q</i>, with the entropy that the codes have: a lower bound"),
+            found["barber_agakov"],
+            found.get("barber_agakov_se"),
+        )
+    ]
+    if results.recipe is not None:
+        compared.append(
+            (
+                "published recipe",
+                Markup(
+                    "<i>H</i>(p) + E log <i>Q</i>, with the prior’s entropy: no bound for posterior codes"
+                ),
+                results.recipe,
+                found.get("barber_agakov_se"),
+            )
+        )
+    for name, meaning, value, error in compared:
+        place = "below" if value < low else "above" if value > high else "inside"
+        rows.append((name, meaning, [_number(value, 2), _error(error, 2), Markup(place)]))
+    if found["encoder_information"] is not None:
+        rows.append(
+            (
+                "encoder",
+                Markup("its information about its own images, at most log <i>N</i> = {}").format(
+                    number(found["encoder_limit"])
+                ),
+                [
+                    _number(found["encoder_information"], 2),
+                    _error(found.get("encoder_information_se"), 2),
+                    Markup("another quantity"),
+                ],
+            )
+        )
+    return rows
+
+
 def beside_rows(results: Results) -> list[tuple[str, Markup, list[Markup]]]:
     """Numbers to compare the bound with: name, what it is, value, standard error, bits."""
     found = results.information
