@@ -55,11 +55,10 @@ def leaves(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def test_the_file_in_the_repository_is_accepted_and_keeps_every_value():
     params = load_params(FILE)
-    # PyYAML alone reads 5.0e-4, which is YAML 1.2 but not 1.1, as text.
-    assert params.flat() == leaves(DEFAULTS) | {"train.learning_rate": 5e-4}
+    assert params.flat() == leaves(DEFAULTS)
     assert params.latents.discrete == (10,)
     assert params.objective.capacity.discrete.end is None
-    assert params.train.learning_rate == 5e-4
+    assert params.train.learning_rate == 1e-3
     assert params.flat()["objective.capacity.continuous.end"] == 5.0
 
 
@@ -186,6 +185,7 @@ def test_one_line_for_a_value_that_is_not_accepted(tmp_path, line):
     assert complaint(tmp_path, changed(RANGES_AND_KINDS[line])) == f"{line} (params.yaml)"
 
 
+GAMMA = "{continuous: 30.0, discrete: 10.0}"
 BETA, CAPACITY = "objective.regularizer: beta", "objective.regularizer: capacity"
 UNSPLIT = "one of mnist5k, digits, folder, npz"
 BETWEEN_KEYS = {
@@ -207,10 +207,10 @@ BETWEEN_KEYS = {
     "got 1": {"data.source": "mnist", "data.split_seed": 1},
     f"objective.beta: has no effect with {CAPACITY}; leave it at 1 or set objective.regularizer to beta, "
     "got 4": {"objective.beta": 4.0},
-    f"objective.gamma: has no effect with {BETA}; leave it at 30 or set objective.regularizer to capacity, "
-    "got 10": {"objective.regularizer": "beta", "objective.gamma": 10},
-    f"objective.gamma: has no effect with {BETA}; leave it at 30 or set objective.regularizer to capacity, "
-    "got {continuous: 30.0, discrete: 30.0}": {
+    f"objective.gamma: has no effect with {BETA}; leave it at {GAMMA} or set "
+    "objective.regularizer to capacity, got 10": {"objective.regularizer": "beta", "objective.gamma": 10},
+    f"objective.gamma.discrete: has no effect with {BETA}; leave it at 10 or set "
+    "objective.regularizer to capacity, got 30": {
         "objective.regularizer": "beta",
         "objective.gamma": {"continuous": 30, "discrete": 30},
     },
@@ -224,7 +224,7 @@ BETWEEN_KEYS = {
         "objective.regularizer": "beta",
         "objective.capacity.discrete.end": 1,
     },
-    "objective.capacity.continuous.steps: has no effect with latents.continuous: 0; leave it at 3500 or set "
+    "objective.capacity.continuous.steps: has no effect with latents.continuous: 0; leave it at 5000 or set "
     "latents.continuous to at least 1, got 10": {
         "latents.continuous": 0,
         "objective.capacity.continuous.steps": 10,
@@ -236,8 +236,11 @@ BETWEEN_KEYS = {
     },
     "train.temperature: has no effect with latents.discrete: []; leave it at 0.67 or set latents.discrete to "
     "a list of at least one unit, got 0.5": {"latents.discrete": [], "train.temperature": 0.5},
-    "objective.gamma.discrete: has no effect with latents.discrete: []; give objective.gamma as one number, "
-    "got 20": {"latents.discrete": [], "objective.gamma": {"continuous": 10, "discrete": 20}},
+    "objective.gamma.discrete: has no effect with latents.discrete: []; leave it at 10 or set "
+    "latents.discrete to a list of at least one unit, got 20": {
+        "latents.discrete": [],
+        "objective.gamma": {"continuous": 10, "discrete": 20},
+    },
     "mutual_information.split: has no effect with mutual_information.codes: prior; leave it at train or set "
     "mutual_information.codes to posterior, got test": {
         "mutual_information.codes": "prior",
@@ -302,7 +305,7 @@ def test_accepted(tmp_path, changes):
     [("1e-05", 1e-5), ("5e-4", 5e-4), ("1E-3", 1e-3), (".5e-3", 5e-4), ("1.e-3", 1e-3), ("1e+0", 1.0)],
 )
 def test_numbers_as_people_and_dvc_write_them(tmp_path, written, value):
-    text = FILE.read_text("utf-8").replace("5.0e-4", written)
+    text = FILE.read_text("utf-8").replace("1.0e-3", written)
     assert load(tmp_path, text).train.learning_rate == value
 
 

@@ -86,7 +86,7 @@ class DiscreteRamp(Ramp):
 
 
 class Capacity(Group):
-    continuous: Ramp = Ramp(start=0.0, end=5.0, steps=3500)
+    continuous: Ramp = Ramp(start=0.0, end=5.0, steps=5000)
     discrete: DiscreteRamp = DiscreteRamp(start=0.0, end=None, steps=3500)
 
 
@@ -104,7 +104,7 @@ class TemperatureRamp(Group):
 class Objective(Group):
     regularizer: Literal["beta", "capacity"]
     beta: NonNegative = 1.0
-    gamma: NonNegative | PerType = 30.0
+    gamma: NonNegative | PerType = PerType(continuous=30.0, discrete=10.0)
     capacity: Capacity = Capacity()
 
 
@@ -231,10 +231,7 @@ def _inconsistencies(params: Params) -> list[str]:
         because = f"latents.{part}: {_shown(getattr(latents, part))}"
         found += _unused(params, f"objective.capacity.{part}", because, needed)
         if isinstance(objective.gamma, PerType):
-            found.append(
-                f"objective.gamma.{part}: has no effect with {because}; give objective.gamma as one number, "
-                f"got {_shown(getattr(objective.gamma, part))}"
-            )
+            found += _unused(params, f"objective.gamma.{part}", because, needed)
         if part == "discrete":
             found += _unused(params, "train.temperature", because, needed)
     if params.mutual_information.codes == "prior":
@@ -253,15 +250,15 @@ def _inconsistencies(params: Params) -> list[str]:
 
 
 def _unused(params: Params, key: str, because: str, needed: str) -> list[str]:
-    """A complaint if `key`, or a key of the ramp that it is, was set to other than its default."""
-    holder: Any = params
-    *above, name = key.split(".")
-    for part in above:
-        holder = getattr(holder, part)
-    value, default = getattr(holder, name), type(holder).model_fields[name].default
+    """A complaint if `key`, or a key of the block that it is, was set to other than its default."""
+    group, *below = key.split(".")
+    value: Any = getattr(params, group)
+    default: Any = value.model_construct()
+    for name in below:
+        value, default = getattr(value, name), getattr(default, name)
     if value == default:
         return []
-    if isinstance(value, Ramp) and isinstance(default, Ramp):
+    if isinstance(value, Group) and isinstance(default, Group):
         values, defaults = value.model_dump(), default.model_dump()
         key, value, default = next(
             (f"{key}.{part}", values[part], defaults[part])

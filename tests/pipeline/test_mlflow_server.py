@@ -29,20 +29,21 @@ def _free_port():
 
 
 @contextlib.contextmanager
-def _serving(repository, port, *command):
-    process = subprocess.Popen(
-        command,
-        cwd=repository.root,
-        env=repository.environment | {"PYTHONPATH": "src"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+def _serving(repository, log, port, *command):
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=repository.root,
+            env=repository.environment | {"PYTHONPATH": "src"},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     address = f"http://127.0.0.1:{port}"
     try:
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
-            assert process.poll() is None, process.stdout.read().decode()
+            assert process.poll() is None, log.read_text()
             with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/health"):
                 break
             time.sleep(0.5)
@@ -51,18 +52,18 @@ def _serving(repository, port, *command):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGINT)
         try:
-            process.communicate(timeout=30)
+            process.wait(timeout=30)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+            process.wait()
             raise
 
 
 @pytest.fixture(scope="module")
 def two_rows(reproduced):
-    """The repository with a second row, of an estimate with more samples."""
-    with reproduced.changed({"mutual_information": {"samples": 240}}):
-        reproduced.run("dvc", "repro")
+    """The repository with a second row, of an experiment in the workspace: an estimate with more samples."""
+    experiment = ["dvc", "exp", "run", "--name", "in-the-workspace"]
+    reproduced.run(*experiment, "-S", "mutual_information.samples=240")
     reproduced.run("git", "checkout", "-q", ".")
     reproduced.run("dvc", "checkout", "--force", "--quiet")
     return reproduced
@@ -98,9 +99,10 @@ def test_runs_and_their_comparison_open_in_a_browser(two_rows, page, tmp_path):
     page, complaints = page
     store = two_rows.store()
     rows = store.search("")
+    assert "in-the-workspace" in {row.info.run_name for row in rows}
     port = _free_port()
     command = ["python", "-m", "vmivae.tracking", "ui", "--port", str(port)]
-    with _serving(two_rows, port, *command) as address:
+    with _serving(two_rows, tmp_path / "log", port, *command) as address:
         page.goto(f"{address}/#/experiments/{store.experiment_id}/runs")
         for row in rows:
             page.get_by_text(row.info.run_name).first.wait_for()
@@ -132,7 +134,7 @@ def test_a_server_of_ones_own_takes_the_same_rows(two_rows, tmp_path, monkeypatc
     server += ["--backend-store-uri", f"sqlite:///{tmp_path}/rows.db"]
     server += ["--artifacts-destination", str(tmp_path / "artifacts")]
     local = {row.data.tags["vmivae.key"]: row for row in two_rows.store().search("")}
-    with _serving(two_rows, port, *server) as address:
+    with _serving(two_rows, tmp_path / "log", port, *server) as address:
         environment = {"MLFLOW_TRACKING_URI": address, "PYTHONPATH": "src"}
         two_rows.run("python", "-m", "vmivae.tracking", "sync", **environment)
         monkeypatch.setenv("MLFLOW_TRACKING_URI", address)

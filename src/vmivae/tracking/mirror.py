@@ -81,7 +81,7 @@ def mirror(
     stages = list(stages)
     digests = {stage: _digest(configuration, stage) for stage in stages}
     started = min((fact["started"] for fact in facts.values()), default=None)
-    with store.lock:
+    with store.row_lock(configuration.key):
         row = open_row(store, configuration, name, started)
         if any(row.data.tags.get(_files_tag(stage), digests[stage]) != digests[stage] for stage in stages):
             _remove(store, row)
@@ -95,9 +95,14 @@ def mirror(
         _log_facts(store, run_id, facts)
         _tag(store, run_id, {EXPERIMENT_TAG: name})
         _name_trainer(store, row, "train" in facts)
-        if FAILURE_TAG in row.data.tags:
-            store.client.delete_tag(run_id, FAILURE_TAG)
     return str(run_id)
+
+
+def finish_row(store: Store, run_id: str, ended: float | None = None) -> None:
+    """Show a row as finished, at `ended` seconds since 1970 or now; an earlier failure is forgotten."""
+    if FAILURE_TAG in store.client.get_run(run_id).data.tags:
+        store.client.delete_tag(run_id, FAILURE_TAG)
+    store.client.set_terminated(run_id, "FINISHED", None if ended is None else int(ended * 1000))
 
 
 def log_points(store: Store, run_id: str, points: Iterable[Point]) -> None:

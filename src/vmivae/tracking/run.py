@@ -16,6 +16,7 @@ from vmivae.tracking.mirror import (
     POSITIONS,
     Point,
     curve_prefix,
+    finish_row,
     is_logged,
     live_steps,
     log_points,
@@ -108,7 +109,7 @@ class StageRun:
         stages = configuration.upstream(self._name)
         facts = read_facts(self._root, configuration.key)
         run_id = mirror(store, configuration, stages, facts, self._facts["experiment"])
-        store.client.set_terminated(run_id, "FINISHED")
+        finish_row(store, run_id)
 
     def _mark(self, error: BaseException) -> None:
         assert self._store is not None

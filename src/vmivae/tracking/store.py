@@ -70,7 +70,7 @@ def shown(text: str) -> str:
 
 @dataclass(frozen=True)
 class Store:
-    """An MLflow experiment, and the lock under which its rows are made and filled.
+    """An MLflow experiment, and the lock under which its rows are made.
 
     The lock (a file at the main checkout's root) keeps parallel workers from making one row twice, and from
     the failures that parallel first uses of an SQLite store have.
@@ -79,6 +79,10 @@ class Store:
     client: MlflowClient
     experiment_id: str
     lock: FileLock
+
+    def row_lock(self, key: str) -> FileLock:
+        """The lock under which a configuration's row is filled."""
+        return FileLock(Path(self.lock.lock_file).with_name(f"{key}.lock"), timeout=LOCK_SECONDS)
 
     def find(self, key: str) -> Run | None:
         """The row of a configuration."""

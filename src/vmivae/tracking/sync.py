@@ -10,7 +10,7 @@ import yaml
 
 from vmivae.tracking.configuration import CODE, Configuration
 from vmivae.tracking.facts import read_facts
-from vmivae.tracking.mirror import mirror
+from vmivae.tracking.mirror import finish_row, mirror
 from vmivae.tracking.run import one_line
 from vmivae.tracking.store import open_store
 from vmivae.tracking.tree import Tree
@@ -48,10 +48,10 @@ def _sync_revision(what: str, repo: Any, tree: Tree, root: Path, name: str) -> s
     except FileNotFoundError as error:
         return f"{what}: nothing to mirror (its results are no longer in DVC's cache: {one_line(error)})"
     missing = [stage for stage in configuration.stages if stage not in stages]
-    at_work = bool(missing) and before is not None and before.info.status == "RUNNING"
-    if not at_work:
+    # An incomplete row may be at work just now, or show why it is incomplete.
+    if before is None or not missing:
         ends = [fact["started"] + fact["seconds"] for fact in facts.values()]
-        store.client.set_terminated(run_id, "FINISHED", int(max(ends) * 1000) if ends else None)
+        finish_row(store, run_id, max(ends, default=None))
     left = f", without {', '.join(missing)} (not up to date)" if missing else ""
     return f"{what}: mirrored{left}"
 

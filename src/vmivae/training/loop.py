@@ -45,7 +45,7 @@ class TrainConfig:
 
     epochs: int
     batch_size: int = 64
-    learning_rate: float = 5e-4
+    learning_rate: float = 1e-3
     clip_norm: float | None = 100.0
     temperature: float | Ramp | Mapping[str, Any] = 0.67
     device: str = "auto"
