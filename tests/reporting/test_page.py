@@ -104,7 +104,7 @@ def test_a_true_likelihood_has_its_elbo_and_log_likelihood(reported: Reported) -
 
 
 def test_an_interval_is_compared_with_the_published_recipe(reported: Reported) -> None:
-    """H(p) of two real units and a ternary one is log 2πe + log 3 = 3.936; Barber–Agakov 6.4321 − 13.5 + that."""
+    """`H(p)` of two real units and a ternary one is log 2πe + log 3 = 3.936; 6.4321 − 13.5 more is −3.13."""
     reports = reported(upper=True)
     table = _table(reports, "recipe")
     assert ">6.36<" in table

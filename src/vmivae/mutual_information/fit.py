@@ -47,7 +47,7 @@ class QNetworkConfig:
     """
 
     family: str = "gaussian"
-    steps: int = 2000
+    steps: int = 1000
     batch_size: int = 256
 
     def __post_init__(self) -> None:

@@ -144,7 +144,7 @@ def information_rows(results: Results) -> list[tuple[str, list[Markup]]]:
 
 
 def recipe_rows(results: Results) -> list[tuple[str, Markup, list[Markup]]]:
-    """The interval beside what the published recipe says: name, what it is, value, standard error, verdict."""
+    """The interval beside what the published recipe says: name, what it is, value, standard error, place."""
     found, claimed = results.information, results.claimed
     if claimed is None:
         return []
