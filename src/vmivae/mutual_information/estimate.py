@@ -135,6 +135,7 @@ class Estimate:
         gap, gap_se: `upper − lower`, which has much less noise than either.
         width: of what is claimed, `(upper + 2 se) − (lower − 2 se)`.
         width_target, width_met: the width that was asked for, if any, and whether it was reached.
+        proposal: what proposed the codes: `q_network`, or `aggregate_posterior` tilted by it.
         decodes: decoder evaluations spent on the total interval, the pilot's included.
         levels: `{"coarse", "fine", "images", "slope"}` of each level of the multilevel estimate.
         curve: both bounds with standard errors at K = 1, 2, 4, …, from the images of the last level; without
@@ -167,6 +168,7 @@ class Estimate:
     width: float | None
     width_target: float | None
     width_met: bool | None
+    proposal: str | None
     decodes: int | None
     levels: list[dict[str, float]]
     curve: list[dict[str, float | None]]
@@ -385,6 +387,7 @@ class _Estimation:
             width=interval.width if interval else None,
             width_target=target,
             width_met=interval.width <= target if interval and target is not None else None,
+            proposal=self._bench.proposer.name if plan else None,
             decodes=plan.decodes + spent if plan else None,
             levels=[vars(level).copy() for level in plan.levels] if plan else [],
             curve=curve(plan, pointwise, drawn[-1]) if plan else [_start(total)],

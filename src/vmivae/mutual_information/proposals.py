@@ -39,6 +39,8 @@ class WeightedProposal(Protocol):
 class Proposer(Protocol):
     """Reads images and proposes the codes that may have made them."""
 
+    name: str
+
     @property
     def latents(self) -> LatentSpec:
         """The units of a code."""
@@ -62,6 +64,7 @@ class QProposer:
         network: Q.
     """
 
+    name = "q_network"
     setup = 0
 
     def __init__(self, source: CodeSource, network: QNetwork) -> None:
@@ -116,6 +119,8 @@ class TiltedProposer:
         network: Q; with dependent units, its unit heads.
         sharpness: positive.
     """
+
+    name = "aggregate_posterior"
 
     def __init__(self, source: AggregatePosterior, network: QNetwork, sharpness: float = 1.0) -> None:
         self.sharpness = sharpness
