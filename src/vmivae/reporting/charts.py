@@ -141,6 +141,10 @@ def information_per_unit(results: Results) -> Picture:
                 color=colour(unit.name),
                 alpha=0.3,
             )
+            error = ERROR_BARS * (unit.upper_se or 0.0)
+            axes.errorbar(
+                unit.upper, place, xerr=error, fmt="none", ecolor=INK, elinewidth=1.0, capsize=2, alpha=0.5
+            )
         if unit.most:
             axes.plot([unit.most] * 2, [place - 0.42, place + 0.42], color=VERMILION, lw=1.2, ls=(0, (2, 1)))
     axes.plot([unit.rate for unit in units], places, "D", ms=3.6, mfc="white", mec=INK, mew=0.9)
@@ -292,6 +296,8 @@ def interval(results: Results) -> Picture | None:
         axes.fill_between(proposals, value - error, value + error, color=shade, alpha=0.2, lw=0)
     axes.axhline(results.information["barber_agakov"], color=GREY, lw=1.2, ls=(0, (3, 2)), label="Q alone")
     axes.set_xscale("log", base=2)
+    ticks = proposals[:: 1 + len(proposals) // 9]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.set_xlabel("proposals K")
     axes.set_ylabel("nats")
     axes.grid(axis="y")

@@ -16,12 +16,13 @@ def tiles(results: Results) -> list[tuple[str, Markup, str]]:
     found, scores = results.information, results.evaluation
     places = decimals(found["lower_se"])
     lower, bits = _number(found["lower"], places), number(found["lower"] / LOG_2)
-    if found["upper"] is None:
+    if results.claimed is None:
         value = Markup("≥ {}").format(lower)
         note = f"± {number(found['lower_se'], places)} nats · {bits} bits"
     else:
-        value = Markup("{} – {}").format(lower, _number(found["upper"], places))
-        note = f"nats · {bits} to {number(found['upper'] / LOG_2)} bits"
+        low, high = results.claimed
+        value = Markup("{} – {}").format(_number(low, 2), _number(high, 2))
+        note = f"nats · {number(low / LOG_2)} to {number(high / LOG_2)} bits"
     tiles = [("information", value, note)]
     tiles.append(("rate", _number(scores["rate"], 2), f"± {number(scores['rate_se'])} nats, held out"))
     active = sum(unit.active for unit in results.units)
@@ -132,13 +133,14 @@ def information_rows(results: Results) -> list[tuple[str, list[Markup]]]:
             ("categorical units", found["groups"]["discrete"]),
         ]
     table = []
+    places = 3 if found["upper"] is None else 2
     for name, part in rows:
-        cells = [_number(part["lower"], 3), _error(part.get("lower_se", part.get("se")), 3)]
+        cells = [_number(part["lower"], places), _error(part.get("lower_se", part.get("se")), places)]
         if found["upper"] is not None:
-            cells += [_number(part.get("upper"), 3), _error(part.get("upper_se"), 3)]
-        cells.append(_number(part["lower"] / LOG_2, 3))
+            cells += [_number(part.get("upper"), places), _error(part.get("upper_se"), places)]
+        cells.append(_number(part["lower"] / LOG_2, places))
         if found["upper"] is not None:
-            cells.append(_number(_bits(part.get("upper")), 3))
+            cells.append(_number(_bits(part.get("upper")), places))
         table.append((name, cells))
     return table
 
