@@ -224,7 +224,7 @@ BETWEEN_KEYS = {
         "objective.regularizer": "beta",
         "objective.capacity.discrete.end": 1,
     },
-    "objective.capacity.continuous.steps: has no effect with latents.continuous: 0; leave it at 5000 or set "
+    "objective.capacity.continuous.steps: has no effect with latents.continuous: 0; leave it at 3800 or set "
     "latents.continuous to at least 1, got 10": {
         "latents.continuous": 0,
         "objective.capacity.continuous.steps": 10,

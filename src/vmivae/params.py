@@ -86,8 +86,8 @@ class DiscreteRamp(Ramp):
 
 
 class Capacity(Group):
-    continuous: Ramp = Ramp(start=0.0, end=5.0, steps=5000)
-    discrete: DiscreteRamp = DiscreteRamp(start=0.0, end=None, steps=3500)
+    continuous: Ramp = Ramp(start=0.0, end=5.0, steps=3800)
+    discrete: DiscreteRamp = DiscreteRamp(start=0.0, end=None, steps=3300)
 
 
 class PerType(Group):

@@ -28,9 +28,9 @@ def experiments(reproduced):
     beta = ["-S", "objective.regularizer=beta", "-S", "objective.beta=4"]
     defaults = [
         "-S",
-        "objective.capacity.continuous={start: 0.0, end: 5.0, steps: 5000}",
+        "objective.capacity.continuous={start: 0.0, end: 5.0, steps: 3800}",
         "-S",
-        "objective.capacity.discrete={start: 0.0, end: null, steps: 3500}",
+        "objective.capacity.discrete={start: 0.0, end: null, steps: 3300}",
     ]
     reproduced.run(*queue, "--name", "beta-4", *beta, *defaults)
     reproduced.run("dvc", "queue", "start", "--jobs", "2")
