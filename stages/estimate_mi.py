@@ -26,6 +26,7 @@ def main() -> None:
         save_q_network(result.q_network, Path("models/q_network"))
         write_csv(Path("plots/q_network.csv"), [asdict(row) for row in result.history])
         write_csv(Path("plots/information.csv"), result.rows())
+        write_csv(Path("plots/interval.csv"), result.curve)
         write_json(Path("metrics/mi.json"), result.to_dict())
 
 

@@ -124,9 +124,16 @@ class Evaluation(Group):
 
 
 class QNetwork(Group):
-    family: Literal["gaussian"]
+    family: Literal["gaussian", "flow"]
     steps: Steps
     batch_size: Annotated[int, Field(ge=1, le=10**6)]
+
+
+class Importance(Group):
+    images: Annotated[int, Field(ge=4, le=10**7)]
+    samples: Annotated[int, Field(ge=1, le=10**7)]
+    width: Positive | None = None
+    units: Literal["categorical", "all"] = "categorical"
 
 
 class MutualInformation(Group):
@@ -134,6 +141,7 @@ class MutualInformation(Group):
     split: Literal["train", "test"] = "train"
     q_network: QNetwork
     samples: Annotated[int, Field(ge=2, le=10**9)]
+    importance: Importance
 
 
 class Tracking(Group):

@@ -89,3 +89,47 @@ class NarrowEncoder:
     def information(self) -> float:
         """Exact `I_r(z; x)` with `r = N(m, s² I)`: that of the map `sW` with standard normal codes."""
         return float(LinearGaussian(self.stddev * self.decoder.weight, self.decoder.scale).information())
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Real and categorical units that show in different pixels, `x = (Wz, 5c) + ε`: information adds.
+
+    Args:
+        decoder: of the real units.
+        classes: K; with noise of scale 1 the classes, 7 apart, are hardly ever confused.
+    """
+
+    decoder: LinearGaussian
+    classes: int
+
+    @property
+    def latents(self) -> LatentSpec:
+        return LatentSpec(self.decoder.latents.continuous, (self.classes,))
+
+    @property
+    def prior(self) -> CodeDistribution:
+        return CodeDistribution.prior(self.latents)
+
+    def likelihood(self, codes: Tensor) -> Distribution:
+        real, (onehot,) = self.latents.split(codes)
+        return Independent(Normal(torch.cat([real @ self.decoder.weight.T, 5 * onehot], -1), 1.0), 1)
+
+
+class Exact:
+    """A Q that is the model's own posterior."""
+
+    def __init__(self, model: LinearGaussian) -> None:
+        self.model = model
+
+    def proposal(self, images: Tensor, codes: Tensor, known: tuple[str, ...] = ()) -> CodeDistribution:
+        q = self.model.posterior(images)
+        return q.marginal([unit for unit in self.model.latents.units if unit not in known])
+
+
+class Wide(Exact):
+    """A poor Q: the posterior, shifted and twice as wide."""
+
+    def proposal(self, images: Tensor, codes: Tensor, known: tuple[str, ...] = ()) -> CodeDistribution:
+        q = super().proposal(images, codes, known)
+        return CodeDistribution(q.mean + 0.5 * q.stddev, 2 * q.stddev)

@@ -7,13 +7,13 @@ from known_models import Table, orthogonal
 
 from vmivae.errors import DataError, NonFiniteError, ParameterError
 from vmivae.model.latents import CodeDistribution, LatentSpec
-from vmivae.mutual_information.q_network import (
-    QNetwork,
+from vmivae.mutual_information.fit import (
     QNetworkConfig,
     fit_q_network,
     load_q_network,
     save_q_network,
 )
+from vmivae.mutual_information.q_network import QNetwork
 
 
 @pytest.mark.parametrize("shape", [(1, 32, 32), (3, 64, 64), (1, 8, 8), (7,), (2, 3), (1, 28, 28)])
@@ -67,7 +67,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not() -> None:
 
 def test_the_best_q_is_kept_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """A negative best must register too: the running best starts at −∞."""
-    from vmivae.mutual_information import q_network as room
+    from vmivae.mutual_information import fit as room
 
     scores = iter([-5.0, -3.0, -4.0])
     weights = []
@@ -89,13 +89,13 @@ def test_no_pair_is_seen_twice_and_validation_pairs_are_not_fitted_on(
 ) -> None:
     model = Table(torch.eye(2), 1.0)
     seen: list[torch.Tensor] = []
-    forward = QNetwork.forward
+    forward = QNetwork.features
 
     def recording(self, images):
         seen.append(images.detach().clone())
         return forward(self, images)
 
-    monkeypatch.setattr(QNetwork, "forward", recording)
+    monkeypatch.setattr(QNetwork, "features", recording)
     fit_q_network(model, config=QNetworkConfig(steps=40, batch_size=128))
     fitted = torch.cat([batch for batch in seen if len(batch) == 128])
     validation = next(batch for batch in seen if len(batch) != 128)

@@ -28,6 +28,7 @@ SMALL = {
     "mutual_information": {
         "q_network": {"family": "gaussian", "steps": 20, "batch_size": 64},
         "samples": 200,
+        "importance": {"images": 16, "samples": 8},
     },
 }
 ALL = ["prepare", "train", "evaluate", "estimate_mi", "report"]

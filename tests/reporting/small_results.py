@@ -108,6 +108,20 @@ def write_results(
         ],
     )
 
+    gap = 4.0 if upper else None
+    write_csv(
+        root / "plots/interval.csv",
+        [
+            {
+                "proposals": k,
+                "lower": 6.4 - 1 / k,
+                "lower_se": 0.03,
+                "upper": 6.7 + gap / k if gap else None,
+                "upper_se": 0.04 if gap else None,
+            }
+            for k in ((1, 2, 4, 8) if upper else (1,))
+        ],
+    )
     write_json(root / "metrics/evaluation.json", _evaluation(latents, classes, supported))
     write_json(root / "metrics/mi.json", _information(latents, codes, upper))
     return root

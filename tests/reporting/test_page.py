@@ -103,6 +103,25 @@ def test_a_true_likelihood_has_its_elbo_and_log_likelihood(reported: Reported) -
     assert "cross-entropy" not in table
 
 
+def test_an_interval_is_compared_with_the_published_recipe(reported: Reported) -> None:
+    """`H(p)` of two real units and a ternary one is log 2πe + log 3 = 3.936; 6.4321 − 13.5 more is −3.13."""
+    reports = reported(upper=True)
+    table = _table(reports, "recipe")
+    assert ">6.36<" in table
+    assert ">6.86<" in table
+    assert ">−3.13<" in table
+    assert table.count(">below<") == 1
+    assert table.count(">inside<") == 1
+    page = (reports / "report.html").read_text("utf-8")
+    assert "9.49 nats below the interval" in page
+    assert (reports / "figures/interval.png").exists()
+
+
+def test_lower_bounds_alone_are_compared_with_nothing(ordinary: Path) -> None:
+    assert 'id="recipe"' not in (ordinary / "report.html").read_text("utf-8")
+    assert not (ordinary / "figures/interval.png").exists()
+
+
 def test_provenance_names_key_data_and_every_parameter(ordinary: Path) -> None:
     page = (ordinary / "report.html").read_text("utf-8")
     provenance = page[page.index('id="provenance"') :]

@@ -7,7 +7,7 @@ All information quantities are in nats.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -71,6 +71,22 @@ class LatentSpec:
             columns[unit] = slice(start, start + classes)
             start += classes
         return columns
+
+    def columns_of(self, units: Collection[str]) -> list[int]:
+        """The columns of a code that belong to the named units, in the order of the code.
+
+        Raises:
+            KeyError: a unit that the code does not have.
+        """
+        for unit in units:
+            if unit not in self.units:
+                raise KeyError(f"no unit {unit!r}; the units are {', '.join(self.units)}")
+        return [
+            column
+            for unit, columns in self.columns.items()
+            if unit in units
+            for column in range(columns.start, columns.stop)
+        ]
 
     @property
     def max_discrete_entropy(self) -> float:

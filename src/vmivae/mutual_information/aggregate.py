@@ -12,6 +12,10 @@ from vmivae.model.latents import LOG_2PI, CodeDistribution, LatentSpec
 
 BLOCK_ELEMENTS = 2**23
 """Most (code, component) pairs held at once: 64 MB in double precision."""
+FARTHEST = 5.0
+"""Standard deviations from its component that a code is thought to lie at most."""
+ROUND_OFF = 0.01
+"""Round-off of one log-density that is let pass, in nats at worst; its mean is far smaller."""
 IMPOSSIBLE = -1e4
 """Stands for log 0 in a matrix product, where `0 × −∞` would be NaN."""
 
@@ -33,10 +37,10 @@ class AggregatePosterior:
     def __init__(self, components: CodeDistribution) -> None:
         self.components = components
         mean, stddev = components.mean, components.stddev
-        # Round-off of the quadratic forms grows with (distance / stddev)²: so centred, in double precision.
-        wide = torch.float32 if mean.device.type == "mps" else torch.float64
         self._centre = mean.mean(0)
-        mean, precision = (mean - self._centre).to(wide), stddev.to(wide) ** -2
+        mean = mean - self._centre
+        wide = self._precision_needed(mean, stddev)
+        mean, precision = mean.to(wide), stddev.to(wide) ** -2
         log_probs = [block.to(wide).clamp(min=IMPOSSIBLE) for block in components.log_probs]
         self._table = torch.cat([-0.5 * precision, mean * precision, *log_probs], dim=-1)
         self._constant = (
@@ -109,11 +113,28 @@ class AggregatePosterior:
         blocks = [self._log_prob(block) for block in torch.split(flat, rows)]
         return torch.cat(blocks).reshape(codes.shape[:-1]).to(codes.dtype)
 
+    def log_responsibilities(self, codes: Tensor) -> Tensor:
+        """`log p(n|z)`: which image's posterior exact codes `(M, size)` came from, `(M, N)`."""
+        rows = max(1, BLOCK_ELEMENTS // len(self))
+        return torch.cat([self._log_joint(block).log_softmax(-1) for block in torch.split(codes, rows)])
+
     def _log_prob(self, codes: Tensor) -> Tensor:
+        joint = self._log_joint(codes)
+        highest = joint.amax(-1, keepdim=True)
+        # Relative to the highest term, single precision is enough, and its exponential much faster.
+        return highest.squeeze(-1) + joint.sub_(highest).float().exp_().sum(-1).log()
+
+    def _log_joint(self, codes: Tensor) -> Tensor:
+        """`log q(z|x_n) − log N`, `(M, N)`."""
         real, onehots = codes.tensor_split([self.latents.continuous], dim=-1)
         centred = (real - self._centre).to(self._table.dtype)
         statistics = torch.cat([centred**2, centred, onehots.to(self._table.dtype)], dim=-1)
-        joint = torch.addmm(self._constant, statistics, self._table.T)
-        highest = joint.amax(-1, keepdim=True)
-        # Relative to the highest term, single precision is enough, and its exponential much faster.
-        return highest.squeeze(-1) + (joint - highest).float().exp_().sum(-1).log()
+        return torch.addmm(self._constant, statistics, self._table.T)
+
+    @staticmethod
+    def _precision_needed(mean: Tensor, stddev: Tensor) -> torch.dtype:
+        """Round-off of the quadratic forms grows with (distance / stddev)²: single where that is small."""
+        reach = (mean.abs() + FARTHEST * stddev).amax(0)
+        largest = float(((reach / stddev) ** 2).sum(-1).max())
+        exact = largest * torch.finfo(torch.float32).eps < ROUND_OFF
+        return torch.float32 if exact or mean.device.type == "mps" else torch.float64

@@ -1,13 +1,19 @@
-"""Means with standard errors, the Barber–Agakov bound, and what no estimate can be. All in nats."""
+"""The Barber–Agakov bound, the importance-weighted sandwich, and what no estimate can be. All in nats."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from vmivae.errors import ImpossibleEstimateError
+from vmivae.model.protocol import LatentVariableModel
+from vmivae.mutual_information.evidence import log_evidence, log_likelihood
+from vmivae.mutual_information.pairs import Progress, wide
+from vmivae.mutual_information.proposals import Proposer
 
 TOLERANCE = 1e-3
 """Round-off allowed beside the standard error, in nats."""
@@ -58,3 +64,57 @@ def require_possible(what: str, estimate: Mean, lowest: float = -math.inf, highe
             f"{what}: {value:.4f} ± {se:.4f} nats is more than four standard errors above {highest:.4f}, "
             "the most it can be"
         )
+
+
+@dataclass(frozen=True)
+class Sandwich:
+    """Bounds of the pointwise information of M images at K = 1, 2, 4, …; their means bound `I_r(z; x̃)`.
+
+    Attributes:
+        proposals: the values of K.
+        lower: `L_K`, `log p(x̃|z_1) − log (1/K) Σ w_k` with the true code `z_1` among the K,
+            `(len(proposals), M)`. Non-decreasing in K in expectation; the first row is the Barber–Agakov
+            bound of the proposal.
+        upper: `U_K`, the same with all K codes proposed: non-increasing in K in expectation.
+        effective, largest: spread of the weights, as in `LogEvidence`.
+        control: a control variate, `(M,)`: something cheap whose mean is known from many more images.
+    """
+
+    proposals: list[int]
+    lower: Tensor
+    upper: Tensor
+    effective: Tensor
+    largest: Tensor
+    control: Tensor
+
+    @property
+    def gap(self) -> Tensor:
+        """`U_K − L_K`, `(len(proposals), M)`."""
+        return self.upper - self.lower
+
+
+def sandwich(
+    model: LatentVariableModel,
+    proposer: Proposer,
+    codes: Tensor,
+    images: Tensor,
+    proposals: int,
+    control: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    progress: Progress | None = None,
+) -> Sandwich:
+    """`L_K` and `U_K` of each image, both from the same proposals.
+
+    Arguments as in `log_evidence`; without a `control`, it is `L_1`.
+    """
+    evidence = log_evidence(model, proposer, codes, images, proposals, generator=generator, progress=progress)
+    log_p = log_likelihood(model, codes, images)
+    lower, upper = log_p - evidence.high, log_p - evidence.low
+    return Sandwich(
+        evidence.proposals,
+        lower,
+        upper,
+        evidence.effective,
+        evidence.largest,
+        lower[0] if control is None else wide(control),
+    )

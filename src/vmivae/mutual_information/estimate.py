@@ -12,27 +12,77 @@ from torch import Tensor
 
 from vmivae.errors import ParameterError
 from vmivae.model.fixed import measured
-from vmivae.model.latents import CodeDistribution, LatentSpec
+from vmivae.model.latents import CodeDistribution
 from vmivae.model.protocol import LatentVariableModel
 from vmivae.mutual_information.aggregate import AggregatePosterior
-from vmivae.mutual_information.bounds import Mean, barber_agakov, mean, require_possible
-from vmivae.mutual_information.pairs import (
-    DECODE_BLOCK,
-    CodeSource,
-    sample_images,
-    seeded,
+from vmivae.mutual_information.bounds import (
+    Mean,
+    Sandwich,
+    barber_agakov,
+    mean,
+    require_possible,
+    sandwich,
 )
-from vmivae.mutual_information.q_network import (
-    FitRecord,
-    Progress,
-    QNetwork,
-    QNetworkConfig,
-    fit_q_network,
+from vmivae.mutual_information.evidence import LogEvidence, log_evidence
+from vmivae.mutual_information.fit import FitRecord, QNetworkConfig, fit_q_network
+from vmivae.mutual_information.pairs import DECODE_BLOCK, CodeSource, Progress, sample_images, seeded
+from vmivae.mutual_information.plan import (
+    PILOT_IMAGES,
+    Interval,
+    Plan,
+    choose,
+    combine,
+    curve,
+    pilot_proposals,
+    single_level,
+    with_control,
 )
+from vmivae.mutual_information.proposals import Proposer, QProposer, best_proposer, calibration_pairs
+from vmivae.mutual_information.q_network import QNetwork
 
 CODES = ("posterior", "prior")
+FEW_EFFECTIVE = 10.0
+MANY_DOMINATED = 0.1
+"""Share of images dominated by one weight, above which the weights are warned of."""
 NEAR_LIMIT = 0.5
 """Nats below log N within which the encoder's information says little but that N is small."""
+
+
+@dataclass(frozen=True)
+class ImportanceConfig:
+    """`mutual_information.importance` of params.yaml: the effort spent on the two-sided interval.
+
+    Args:
+        images, samples: their product is the budget of the total interval, in decoder evaluations. A pilot
+            decides how it is divided between images and proposals; a budget too small for one is spent as
+            named. The two-sided interval of a group or unit takes `images` images, `samples / 4` proposals.
+        width: total width to aim at, `(U + 2 se) − (L − 2 se)` in nats: no more of the budget is spent than
+            that needs. None: the narrowest interval that the budget buys.
+        units: which units get a two-sided interval: `categorical` ones, or `all`. Groups always do.
+
+    Raises:
+        ParameterError: a value that is not accepted.
+    """
+
+    images: int = 256
+    samples: int = 1024
+    width: float | None = None
+    units: str = "categorical"
+
+    def __post_init__(self) -> None:
+        for key, least in (("images", 4), ("samples", 1)):
+            if getattr(self, key) < least:
+                raise ParameterError(
+                    f"mutual_information.importance.{key}: must be ≥ {least}, got {getattr(self, key)}"
+                )
+        if self.width is not None and not 0 < self.width < math.inf:
+            raise ParameterError(
+                f"mutual_information.importance.width: must be > 0 or null, got {self.width}"
+            )
+        if self.units not in ("categorical", "all"):
+            raise ParameterError(
+                f"mutual_information.importance.units: must be one of categorical, all, got {self.units}"
+            )
 
 
 @dataclass(frozen=True)
@@ -43,7 +93,8 @@ class EstimateConfig:
         codes: where codes come from. `posterior`: `r = q̄`, the aggregate posterior over the given images
             (4.8); `prior`: `r = p` (4.7).
         q_network: the Q-network and its fit.
-        samples: fresh pairs (code, image) that the bound is evaluated on.
+        samples: fresh pairs (code, image) that the Barber–Agakov bound is evaluated on.
+        importance: of the two-sided interval; None for the Barber–Agakov bound alone.
 
     Raises:
         ParameterError: a value that is not accepted.
@@ -52,6 +103,7 @@ class EstimateConfig:
     codes: str = "posterior"
     q_network: QNetworkConfig = field(default_factory=QNetworkConfig)
     samples: int = 10_000
+    importance: ImportanceConfig | None = field(default_factory=ImportanceConfig)
 
     def __post_init__(self) -> None:
         if self.codes not in CODES:
@@ -67,6 +119,8 @@ class EstimateConfig:
         nested = {**values}
         if "q_network" in nested:
             nested["q_network"] = QNetworkConfig.from_dict(nested["q_network"])
+        if nested.get("importance") is not None:
+            nested["importance"] = ImportanceConfig(**nested["importance"])
         return cls(**nested)
 
 
@@ -76,13 +130,22 @@ class Estimate:
 
     Attributes:
         codes: where codes came from, `posterior` or `prior`.
-        lower, lower_se: lower bound of `I_r(z; x̃)`.
-        upper, upper_se, gap_se: upper bound, and the standard error of `upper − lower`; None where there
-            is none.
-        barber_agakov, barber_agakov_se: the Barber–Agakov bound (4.4).
+        lower, lower_se: lower bound of `I_r(z; x̃)`: `L_K`, or Barber–Agakov where no interval was asked for.
+        upper, upper_se: upper bound `U_K`; it and the rest of the interval are None where none was asked for.
+        gap, gap_se: `upper − lower`, which has much less noise than either.
+        width: of what is claimed, `(upper + 2 se) − (lower − 2 se)`.
+        width_target, width_met: the width that was asked for, if any, and whether it was reached.
+        proposal: what proposed the codes: `q_network`, or `aggregate_posterior` tilted by it.
+        decodes: decoder evaluations spent on the total interval, the pilot's included.
+        levels: `{"coarse", "fine", "images", "slope"}` of each level of the multilevel estimate.
+        curve: both bounds with standard errors at K = 1, 2, 4, …, from the images of the last level; without
+            an interval the Barber–Agakov bound at K = 1 alone.
+        effective_sample_size: median and least over these images, of the weights of the largest K.
+        largest_weight: median and greatest share of one weight in their sum.
+        barber_agakov, barber_agakov_se: the Barber–Agakov bound (4.4) of Q alone.
         entropy, entropy_se: `H_r(z)`, differential for real units.
-        per_unit: `{"z0": {"lower", "se", "entropy"}, …}`: `H_r(z_j) + E[log Q_j(z_j|x̃)]` and `H_r(z_j)`.
-            Their sum is not the total.
+        per_unit: `{"z0": {"lower", "se", "entropy", "barber_agakov", "barber_agakov_se"}, …}`; `upper` and
+            `upper_se` too where the interval has two sides. Their sum is not the total.
         groups: likewise for the `continuous` and the `discrete` units together.
         encoder_information, encoder_information_se: `I_q(x; z) = E[log q(z|x) − log q̄(z)]`; this and what
             follows for posterior codes only.
@@ -90,7 +153,7 @@ class Estimate:
         rate: `E KL(q(z|x) ‖ p(z))` over the N images, in closed form.
         marginal_kl, marginal_kl_se: `KL(q̄ ‖ p)`; `rate = I_q + KL(q̄ ‖ p)` up to sampling noise.
         images: N, or None for prior codes.
-        samples: pairs that the bounds are means over.
+        samples: pairs that the Barber–Agakov bound is a mean over.
         warnings: what a reader must know before trusting a number.
         q_network, history: Q and the history of its fit, empty where Q was given. Not in `to_dict`.
     """
@@ -100,7 +163,17 @@ class Estimate:
     lower_se: float
     upper: float | None
     upper_se: float | None
+    gap: float | None
     gap_se: float | None
+    width: float | None
+    width_target: float | None
+    width_met: bool | None
+    proposal: str | None
+    decodes: int | None
+    levels: list[dict[str, float]]
+    curve: list[dict[str, float | None]]
+    effective_sample_size: dict[str, float] | None
+    largest_weight: dict[str, float] | None
     barber_agakov: float
     barber_agakov_se: float
     entropy: float
@@ -123,16 +196,22 @@ class Estimate:
         """Plain values under the names of the fields, for JSON."""
         return {name: value for name, value in vars(self).items() if name not in ("q_network", "history")}
 
-    def rows(self) -> list[dict[str, float | str]]:
-        """One row for the total, each group and each unit: the lower bound also in bits."""
+    def rows(self) -> list[dict[str, float | str | None]]:
+        """One row for the total, each group and each unit; bounds also in bits, None where there is none."""
         total = {"lower": self.lower, "se": self.lower_se, "entropy": self.entropy}
+        if self.upper is not None and self.upper_se is not None:
+            total |= {"upper": self.upper, "upper_se": self.upper_se}
+        total |= {"barber_agakov": self.barber_agakov, "barber_agakov_se": self.barber_agakov_se}
         return [
             {
                 "unit": unit,
                 "lower": part["lower"],
                 "lower_se": part["se"],
+                "upper": part.get("upper"),
+                "upper_se": part.get("upper_se"),
                 "lower_bits": part["lower"] / math.log(2),
-                "lower_bits_se": part["se"] / math.log(2),
+                "upper_bits": part["upper"] / math.log(2) if "upper" in part else None,
+                "barber_agakov": part["barber_agakov"],
                 "entropy": part["entropy"],
             }
             for unit, part in {"total": total, **self.groups, **self.per_unit}.items()
@@ -178,19 +257,315 @@ def estimate(
             q_network, history = fit_q_network(model, source, config.q_network, seed, str(place), progress)
         elif q_network.latents != source.latents:
             raise ParameterError(f"q_network: is for {q_network.latents}, the model has {source.latents}")
-        with seeded(seed, "evaluation pairs", place) as generator:
-            pairs = _score(model, source, q_network.to(place), config.samples, generator, progress)
-        return _summarize(config, model.prior.to(place), source, pairs, q_network, history)
+        network = q_network.to(place)
+        proposer: Proposer = QProposer(source, network)
+        if config.importance:
+            with seeded(seed, "choice of the proposal", place) as generator:
+                codes = source.sample((calibration_pairs(source),), generator)
+                proposer = best_proposer(source, network, codes, sample_images(model, codes))
+        bench = _Bench(model, source, network, proposer, seed, place, progress)
+        return _Estimation(bench, config, model.prior.to(place)).result(history)
 
 
-@dataclass
+@dataclass(frozen=True)
+class _Bench:
+    """A model on the bench, with its codes' source and Q. Each stream of draws is independent."""
+
+    model: LatentVariableModel
+    source: CodeSource
+    network: QNetwork
+    proposer: Proposer
+    seed: int
+    device: torch.device
+    progress: Progress | None
+
+    def score(self, samples: int) -> _Scores:
+        """Draw pairs that Q was not fitted on, and score them under Q."""
+        with seeded(self.seed, "evaluation pairs", self.device) as generator:
+            component = None
+            if isinstance(self.source, AggregatePosterior):
+                codes, component = self.source.sample_with_component((samples,), generator)
+            else:
+                codes = self.source.sample((samples,), generator)
+            scores = []
+            for start in range(0, samples, DECODE_BLOCK):
+                block = codes[start : start + DECODE_BLOCK]
+                scores.append(self.network.score(block, sample_images(self.model, block)))
+                if self.progress:
+                    self.progress("evaluating the bound", start + len(block), samples, "")
+        log_q, per_unit = (torch.cat(part) for part in zip(*scores, strict=True))
+        return _Scores(codes, component, self.source.log_prob(codes), log_q, per_unit)
+
+    def sandwich(self, stream: str, images: int, proposals: int) -> Sandwich:
+        """`L_K` and `U_K` of fresh images."""
+        with seeded(self.seed, stream, self.device) as generator:
+            codes = self.source.sample((images,), generator)
+            drawn = sample_images(self.model, codes)
+            return sandwich(
+                self.model,
+                self.proposer,
+                codes,
+                drawn,
+                proposals,
+                self._unit_scores(codes, drawn)[0] - self.source.log_prob(codes),
+                generator,
+                self.progress,
+            )
+
+    def _unit_scores(self, codes: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+        """`log Q(z|x̃)` of pairs, and that of each unit."""
+        blocks = zip(torch.split(codes, DECODE_BLOCK), torch.split(images, DECODE_BLOCK), strict=True)
+        log_q, per_unit = zip(*(self.network.score(code, image) for code, image in blocks), strict=True)
+        return torch.cat(log_q), torch.cat(per_unit)
+
+    def evidence(
+        self, parts: Sequence[tuple[str, ...]], images: int, proposals: int
+    ) -> tuple[Tensor, Tensor, dict[tuple[str, ...], LogEvidence]]:
+        """Fresh codes, their unit scores under Q, and `log p_r(x̃|z_A)` for each A in `parts`."""
+        with seeded(self.seed, "groups and units", self.device) as generator:
+            codes = self.source.sample((images,), generator)
+            drawn = sample_images(self.model, codes)
+            found = {
+                known: log_evidence(
+                    self.model,
+                    self.proposer,
+                    codes,
+                    drawn,
+                    proposals,
+                    known,
+                    generator,
+                    self.progress,
+                )
+                for known in parts
+            }
+            per_unit = self._unit_scores(codes, drawn)[1]
+        return codes, per_unit, found
+
+
+@dataclass(frozen=True)
 class _Scores:
-    """What is kept of the fresh pairs: no image, so that memory does not grow with them."""
+    """What is kept of fresh pairs: no image, so that memory hardly grows with their number."""
 
     codes: Tensor
     component: Tensor | None
+    log_r: Tensor
     log_q: Tensor
     log_q_per_unit: Tensor
+
+
+class _Estimation:
+    """The draws of one estimate, and what they say."""
+
+    def __init__(self, bench: _Bench, config: EstimateConfig, prior: CodeDistribution) -> None:
+        self._bench, self._config, self._prior = bench, config, prior
+        self._latents = bench.source.latents
+        self._warnings: list[str] = []
+
+    def result(self, history: list[FitRecord]) -> Estimate:
+        """Draw, and summarise."""
+        importance = self._config.importance
+        plan, spent = self._plan(importance) if importance else (None, 0)
+        self._scores = self._bench.score(plan.pairs if plan else self._config.samples)
+        scores = self._scores
+        pointwise = scores.log_q - scores.log_r
+        total = barber_agakov(scores.log_q, scores.log_r)
+        require_possible("the Barber–Agakov bound", total, highest=self._most(self._latents.units))
+        entropy = mean(-scores.log_r)
+        interval, drawn = self._interval(plan, pointwise) if plan else (None, [])
+        if importance and interval:
+            self._judge(importance, interval, drawn[-1])
+        per_unit, groups = self._parts(importance, total, interval)
+        target = importance.width if importance else None
+        return Estimate(
+            codes=self._config.codes,
+            lower=interval.lower.value if interval else total.value,
+            lower_se=interval.lower.se if interval else total.se,
+            upper=interval.upper.value if interval else None,
+            upper_se=interval.upper.se if interval else None,
+            gap=interval.gap.value if interval else None,
+            gap_se=interval.gap.se if interval else None,
+            width=interval.width if interval else None,
+            width_target=target,
+            width_met=interval.width <= target if interval and target is not None else None,
+            proposal=self._bench.proposer.name if plan else None,
+            decodes=plan.decodes + spent if plan else None,
+            levels=[vars(level).copy() for level in plan.levels] if plan else [],
+            curve=curve(plan, pointwise, drawn[-1]) if plan else [_start(total)],
+            effective_sample_size=_spread(drawn[-1].effective, "least") if drawn else None,
+            largest_weight=_spread(drawn[-1].largest, "greatest") if drawn else None,
+            barber_agakov=total.value,
+            barber_agakov_se=total.se,
+            entropy=entropy.value,
+            entropy_se=entropy.se,
+            per_unit=per_unit,
+            groups=groups,
+            **self._encoder(),
+            samples=len(scores.log_q),
+            warnings=self._warnings,
+            q_network=self._bench.network,
+            history=history,
+        )
+
+    def _plan(self, importance: ImportanceConfig) -> tuple[Plan, int]:
+        """What to draw, and the decodes of the pilot that says so."""
+        budget = importance.images * importance.samples
+        proposals = pilot_proposals(budget)
+        if proposals is None:
+            return single_level(self._config.samples, importance.images, importance.samples), 0
+        pilot = self._bench.sandwich("pilot", PILOT_IMAGES, proposals)
+        spent = PILOT_IMAGES * (proposals + 1)
+        setup = self._bench.proposer.setup
+        return choose(pilot, self._config.samples, budget - spent, importance.width, setup), spent
+
+    def _interval(self, plan: Plan, pointwise: Tensor) -> tuple[Interval, list[Sandwich]]:
+        drawn = [
+            self._bench.sandwich(f"level {number}", level.images, level.fine)
+            for number, level in enumerate(plan.levels)
+        ]
+        interval = combine(plan, pointwise, drawn)
+        most = self._most(self._latents.units)
+        require_possible("the lower bound L", interval.lower, highest=most)
+        require_possible("the upper bound U", interval.upper, lowest=0.0)
+        require_possible("the gap U − L", interval.gap, lowest=0.0)
+        return interval, drawn
+
+    def _judge(self, importance: ImportanceConfig, interval: Interval, drawn: Sandwich) -> None:
+        """Warn where the interval is not what was asked for, or its weights are not to be trusted."""
+        if importance.width is not None and interval.width > importance.width:
+            self._warnings.append(
+                f"The interval is {interval.width:.2f} nats wide, not the {importance.width:g} asked for: "
+                f"the budget of {importance.images} × {importance.samples} decodes does not buy it."
+            )
+        dominated = float((drawn.largest > 0.5).double().mean())
+        effective, fewest = float(drawn.effective.median()), min(FEW_EFFECTIVE, drawn.proposals[-1] / 4)
+        if drawn.proposals[-1] > 2 and (effective < fewest or dominated > MANY_DOMINATED):
+            self._warnings.append(
+                f"Q fits poorly: of {drawn.proposals[-1]} proposals the median image has an effective sample "
+                f"size of {effective:.1f}, and for {100 * dominated:.0f}% of the images one weight is more "
+                "than half of the sum. The bounds hold on average, but their standard errors may be too "
+                "small; more q_network steps, family: flow or more importance.samples help."
+            )
+
+    def _most(self, units: Sequence[str]) -> float:
+        """The most that units can carry: Σ log K of categorical ones, no limit with a real one."""
+        classes = dict(zip(self._latents.discrete_units, self._latents.discrete, strict=True))
+        return sum(math.log(classes[unit]) if unit in classes else math.inf for unit in units)
+
+    def _parts(
+        self, importance: ImportanceConfig | None, total: Mean, interval: Interval | None
+    ) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
+        """Bounds of every unit and group; two-sided ones where they are asked for."""
+        latents = self._latents
+        named = {"continuous": latents.continuous_units, "discrete": latents.discrete_units}
+        groups = {name: units for name, units in named.items() if units}
+        sets = {(unit,) for unit in latents.units} | set(groups.values())
+        parts = {units: self._lower(units) for units in sets}
+        if importance and interval:
+            chosen = latents.discrete_units if importance.units == "categorical" else latents.units
+            wanted = [*groups.values(), *((unit,) for unit in chosen)]
+            wanted = [units for units in dict.fromkeys(wanted) if units != latents.units]
+            if wanted:
+                self._add_upper(parts, wanted, importance)
+        if latents.units in parts and interval:
+            parts[latents.units] |= _sides(interval.lower, interval.upper)
+        return (
+            {unit: dict(parts[(unit,)]) for unit in latents.units},
+            {name: dict(parts[units]) for name, units in groups.items()},
+        )
+
+    def _lower(self, units: tuple[str, ...]) -> dict[str, float]:
+        """`H_r(z_A) + E[log Q_A(z_A|x̃)]` for the units A, and the marginal entropy of A."""
+        log_q, log_r = self._unit_scores(units, self._scores.codes, self._scores.log_q_per_unit)
+        bound = barber_agakov(log_q, log_r)
+        require_possible(f"information of {', '.join(units)}", bound, highest=self._most(units))
+        return {
+            "lower": bound.value,
+            "se": bound.se,
+            "entropy": mean(-log_r).value,
+            "barber_agakov": bound.value,
+            "barber_agakov_se": bound.se,
+        }
+
+    def _add_upper(
+        self,
+        parts: dict[tuple[str, ...], dict[str, float]],
+        wanted: list[tuple[str, ...]],
+        importance: ImportanceConfig,
+    ) -> None:
+        """`I(z_A; x̃) = E[log p_r(x̃|z_A) − log p_r(x̃)]` from both sides, for each A in `wanted`.
+
+        For a unit that carries little, Barber–Agakov can be the better lower bound. One half of the images
+        decides which is reported; the other half, or the Barber–Agakov pairs, give its value: the larger of
+        two noisy bounds would be no bound.
+        """
+        codes, per_unit, found = self._bench.evidence(
+            [(), *wanted], importance.images, max(1, importance.samples // 4)
+        )
+        evidence = found[()]
+        for units in wanted:
+            given = found[units]
+            log_q, log_r = self._unit_scores(units, self._scores.codes, self._scores.log_q_per_unit)
+            control_q, control_r = self._unit_scores(units, codes, per_unit)
+            first, control = log_q - log_r, control_q - control_r
+            below, above = given.low[-1] - evidence.high[-1], given.high[-1] - evidence.low[-1]
+            half = len(codes) // 2
+            lower, upper = barber_agakov(log_q, log_r), with_control(first, control, above)
+            if (below - control)[:half].mean() > 0:
+                lower = with_control(first, control[half:], below[half:])
+            what = f"information of {', '.join(units)}"
+            require_possible(f"{what}, lower bound", lower, highest=self._most(units))
+            require_possible(f"{what}, upper bound", upper, lowest=0.0)
+            parts[units] |= _sides(lower, upper)
+
+    def _unit_scores(
+        self, units: tuple[str, ...], codes: Tensor, log_q_per_unit: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """`log Q_A(z_A|x̃)` and `log r(z_A)` of pairs."""
+        chosen = [self._latents.units.index(unit) for unit in units]
+        log_r = self._bench.source.marginal(units).log_prob(codes[:, self._latents.columns_of(units)])
+        return log_q_per_unit[:, chosen].sum(-1), log_r
+
+    def _encoder(self) -> dict[str, Any]:
+        """The encoder's own information, its rate, and how far q̄ is from the prior."""
+        names = [
+            *("encoder_information", "encoder_information_se", "encoder_limit"),
+            *("rate", "marginal_kl", "marginal_kl_se", "images"),
+        ]
+        source, scores = self._bench.source, self._scores
+        if not isinstance(source, AggregatePosterior) or scores.component is None:
+            return dict.fromkeys(names)
+        limit = math.log(len(source))
+        encoder = mean(source.components[scores.component].log_prob(scores.codes) - scores.log_r)
+        marginal = mean(scores.log_r - self._prior.log_prob(scores.codes))
+        rate = float(source.components.kl(self._prior).double().mean())
+        require_possible("encoder information I_q(x; z)", encoder, lowest=0.0, highest=limit)
+        require_possible("marginal KL(q̄ ‖ p)", marginal, lowest=0.0)
+        if encoder.value > limit - NEAR_LIMIT:
+            self._warnings.append(
+                f"The encoder's information, {encoder.value:.2f} nats, is near its limit log N = {limit:.2f} "
+                f"for N = {len(source)} images: it says only that N is too small to measure it. The bounds "
+                "on I_r(z; x) have no such limit."
+            )
+        return dict(zip(names, (*encoder, limit, rate, *marginal, len(source)), strict=True))
+
+
+def _start(total: Mean) -> dict[str, float | None]:
+    return {
+        "proposals": 1,
+        "lower": total.value,
+        "lower_se": total.se,
+        "upper": None,
+        "upper_se": None,
+    }
+
+
+def _sides(lower: Mean, upper: Mean) -> dict[str, float]:
+    return {"lower": lower.value, "se": lower.se, "upper": upper.value, "upper_se": upper.se}
+
+
+def _spread(values: Tensor, extreme: str) -> dict[str, float]:
+    worst = values.min() if extreme == "least" else values.max()
+    return {"median": float(values.median()), extreme: float(worst)}
 
 
 def _source(
@@ -210,110 +585,3 @@ def _source(
             "codes: prior does not"
         )
     return AggregatePosterior.of(posterior, images, device)
-
-
-def _score(
-    model: LatentVariableModel,
-    source: CodeSource,
-    network: QNetwork,
-    samples: int,
-    generator: torch.Generator,
-    progress: Progress | None,
-) -> _Scores:
-    """Draw pairs that Q was not fitted on, and score them under Q."""
-    if isinstance(source, AggregatePosterior):
-        codes, component = source.sample_with_component((samples,), generator)
-    else:
-        codes, component = source.sample((samples,), generator), None
-    log_q = []
-    for start in range(0, samples, DECODE_BLOCK):
-        block = codes[start : start + DECODE_BLOCK]
-        log_q.append(network(sample_images(model, block)).log_prob_per_unit(block))
-        if progress:
-            progress("evaluating the bound", start + len(block), samples, "")
-    per_unit = torch.cat(log_q)
-    return _Scores(codes, component, per_unit.sum(-1), per_unit)
-
-
-def _summarize(
-    config: EstimateConfig,
-    prior: CodeDistribution,
-    source: CodeSource,
-    scores: _Scores,
-    network: QNetwork,
-    history: list[FitRecord],
-) -> Estimate:
-    latents = source.latents
-    log_r = source.log_prob(scores.codes)
-    total = barber_agakov(scores.log_q, log_r)
-    entropy = mean(-log_r)
-    warnings: list[str] = []
-    encoder: Mean | None = None
-    marginal: Mean | None = None
-    rate = count = None
-    if isinstance(source, AggregatePosterior) and scores.component is not None:
-        count = len(source)
-        encoder = mean(source.components[scores.component].log_prob(scores.codes) - log_r)
-        marginal = mean(log_r - prior.log_prob(scores.codes))
-        rate = float(source.components.kl(prior).double().mean())
-        require_possible("encoder information I_q(x; z)", encoder, lowest=0.0, highest=math.log(count))
-        require_possible("marginal KL(q̄ ‖ p)", marginal, lowest=0.0)
-        if encoder.value > math.log(count) - NEAR_LIMIT:
-            warnings.append(
-                f"The encoder's information, {encoder.value:.2f} nats, is near its limit log N = "
-                f"{math.log(count):.2f} for N = {count} images: it says only that N is too small to measure "
-                "it. The bounds on I_r(z; x) have no such limit."
-            )
-    per_unit = {unit: _part(source, scores, [unit]) for unit in latents.units}
-    groups = {
-        name: _part(source, scores, units)
-        for name, units in (("continuous", latents.continuous_units), ("discrete", latents.discrete_units))
-        if units
-    }
-    for unit, classes in zip(latents.discrete_units, latents.discrete, strict=True):
-        part = per_unit[unit]
-        require_possible(f"information of {unit}", Mean(part["lower"], part["se"]), highest=math.log(classes))
-    if latents.discrete:
-        part = groups["discrete"]
-        highest = latents.max_discrete_entropy
-        require_possible(
-            "information of the discrete units", Mean(part["lower"], part["se"]), highest=highest
-        )
-        if not latents.continuous:
-            require_possible("information of the codes", total, highest=highest)
-    require_possible("the Barber–Agakov bound", total)
-    return Estimate(
-        codes=config.codes,
-        lower=total.value,
-        lower_se=total.se,
-        upper=None,
-        upper_se=None,
-        gap_se=None,
-        barber_agakov=total.value,
-        barber_agakov_se=total.se,
-        entropy=entropy.value,
-        entropy_se=entropy.se,
-        per_unit=per_unit,
-        groups=groups,
-        encoder_information=encoder.value if encoder else None,
-        encoder_information_se=encoder.se if encoder else None,
-        encoder_limit=math.log(count) if count else None,
-        rate=rate,
-        marginal_kl=marginal.value if marginal else None,
-        marginal_kl_se=marginal.se if marginal else None,
-        images=count,
-        samples=config.samples,
-        warnings=warnings,
-        q_network=network,
-        history=history,
-    )
-
-
-def _part(source: CodeSource, scores: _Scores, units: Sequence[str]) -> dict[str, float]:
-    """Lower bound `H_r(z_A) + E[log Q_A(z_A|x̃)]` for the units A, and the marginal entropy of A."""
-    latents: LatentSpec = source.latents
-    chosen = [latents.units.index(unit) for unit in units]
-    columns = torch.cat([torch.arange(latents.size)[latents.columns[unit]] for unit in units])
-    log_r = source.marginal(units).log_prob(scores.codes[:, columns.to(scores.codes.device)])
-    lower = barber_agakov(scores.log_q_per_unit[:, chosen].sum(-1), log_r)
-    return {"lower": lower.value, "se": lower.se, "entropy": mean(-log_r).value}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -12,6 +12,8 @@ from torch import Tensor
 
 from vmivae.model.latents import LatentSpec
 from vmivae.model.protocol import LatentVariableModel
+
+Progress = Callable[[str, int, int, str], None]
 
 DECODE_BLOCK = 1024
 """Codes decoded at once: convolutions are fastest in batches of about this size."""
@@ -37,6 +39,11 @@ def sample_images(model: LatentVariableModel, codes: Tensor, shape: Sequence[int
             [model.likelihood(block).sample(torch.Size(shape)) for block in torch.split(codes, DECODE_BLOCK)],
             dim=len(shape),
         )
+
+
+def wide(values: Tensor) -> Tensor:
+    """In double precision, where the device has it."""
+    return values if values.device.type == "mps" else values.double()
 
 
 @contextmanager

@@ -141,6 +141,10 @@ def information_per_unit(results: Results) -> Picture:
                 color=colour(unit.name),
                 alpha=0.3,
             )
+            error = ERROR_BARS * (unit.upper_se or 0.0)
+            axes.errorbar(
+                unit.upper, place, xerr=error, fmt="none", ecolor=INK, elinewidth=1.0, capsize=2, alpha=0.5
+            )
         if unit.most:
             axes.plot([unit.most] * 2, [place - 0.42, place + 0.42], color=VERMILION, lw=1.2, ls=(0, (2, 1)))
     axes.plot([unit.rate for unit in units], places, "D", ms=3.6, mfc="white", mec=INK, mew=0.9)
@@ -276,6 +280,36 @@ def rates(results: Results) -> list[Picture]:
             )
         )
     return found
+
+
+def interval(results: Results) -> Picture | None:
+    """Both bounds over the number of proposals; None where there is no upper bound."""
+    curves = results.interval
+    if results.information["upper"] is None:
+        return None
+    figure = canvas(2.6)
+    axes = figure.add_subplot()
+    proposals = curves["proposals"]
+    for name, shade in (("upper", VERMILION), ("lower", BLUE)):
+        value, error = curves[name], ERROR_BARS * curves[f"{name}_se"]
+        axes.plot(proposals, value, "o-", color=shade, ms=3, label=f"{name} bound")
+        axes.fill_between(proposals, value - error, value + error, color=shade, alpha=0.2, lw=0)
+    axes.axhline(results.information["barber_agakov"], color=GREY, lw=1.2, ls=(0, (3, 2)), label="Q alone")
+    axes.set_xscale("log", base=2)
+    ticks = proposals[:: 1 + len(proposals) // 9]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_xlabel("proposals K")
+    axes.set_ylabel("nats")
+    axes.grid(axis="y")
+    axes.legend(loc="upper right", ncols=3)
+    return Picture(
+        "interval",
+        "Two lines over the number of proposals: the lower and the upper bound on the information",
+        "The more codes are proposed for an image, the closer the two bounds come; the truth lies between "
+        "them. Bands: ± 2 standard errors, from the images of the last level alone. Dashed: the "
+        "Barber–Agakov bound of the Q-network.",
+        png(figure),
+    )
 
 
 def q_network(results: Results) -> Picture:

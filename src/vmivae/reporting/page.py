@@ -85,6 +85,8 @@ def render(
         configuration=tables.configuration(results, parameters),
         information=tables.information_rows(results),
         beside=tables.beside_rows(results),
+        recipe=tables.recipe_rows(results),
+        verdict=words.recipe(results),
         units=tables.unit_table(results),
         scores=tables.score_rows(results),
         parameters=tables.grouped(parameters),
@@ -102,6 +104,7 @@ def _figures(
     yield "overview", lambda: images.overview(results, decoder)
     yield "information", lambda: charts.information(results)
     yield "information", lambda: charts.information_per_unit(results)
+    yield "information", lambda: charts.interval(results)
     yield "information", lambda: charts.q_network(results)
     yield "training", lambda: charts.training(results)
     yield "training", lambda: charts.rates(results)

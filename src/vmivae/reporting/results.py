@@ -59,6 +59,7 @@ class Results:
     card: DataCard
     training: dict[str, Column]
     q_network: dict[str, Column]
+    interval: dict[str, Column]  # the bounds over the number of proposals
     train: dict[str, Any]
     evaluation: dict[str, Any]
     information: dict[str, Any]
@@ -80,6 +81,7 @@ class Results:
             card=prepared.card,
             training=_columns(root / "plots/training.csv"),
             q_network=_columns(root / "plots/q_network.csv"),
+            interval=_columns(root / "plots/interval.csv"),
             train=_json(root / "metrics/train.json"),
             evaluation=_json(root / "metrics/evaluation.json"),
             information=_json(root / "metrics/mi.json"),
@@ -99,6 +101,26 @@ class Results:
     def latents(self) -> LatentSpec:
         """The units of the model."""
         return self.model.latents
+
+    @property
+    def recipe(self) -> float | None:
+        """What the published recipe would say of posterior codes: Barber–Agakov with the prior's entropy.
+
+        `H(p) + E[log Q(z|x̃)]` is no bound where codes are not drawn from the prior. None for prior codes.
+        """
+        found = self.information
+        if found["codes"] != "posterior":
+            return None
+        prior_entropy = float(self.model.prior.entropy())
+        return float(found["barber_agakov"] - found["entropy"] + prior_entropy)
+
+    @property
+    def claimed(self) -> tuple[float, float] | None:
+        """`[L − 2 se, U + 2 se]`; None without an upper bound."""
+        found = self.information
+        if found["upper"] is None:
+            return None
+        return found["lower"] - 2 * found["lower_se"], found["upper"] + 2 * (found["upper_se"] or 0.0)
 
     @property
     def classes(self) -> list[str]:

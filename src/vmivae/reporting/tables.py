@@ -16,12 +16,13 @@ def tiles(results: Results) -> list[tuple[str, Markup, str]]:
     found, scores = results.information, results.evaluation
     places = decimals(found["lower_se"])
     lower, bits = _number(found["lower"], places), number(found["lower"] / LOG_2)
-    if found["upper"] is None:
+    if results.claimed is None:
         value = Markup("≥ {}").format(lower)
         note = f"± {number(found['lower_se'], places)} nats · {bits} bits"
     else:
-        value = Markup("{} – {}").format(lower, _number(found["upper"], places))
-        note = f"nats · {bits} to {number(found['upper'] / LOG_2)} bits"
+        low, high = results.claimed
+        value = Markup("{} – {}").format(_number(low, 2), _number(high, 2))
+        note = f"nats · {number(low / LOG_2)} to {number(high / LOG_2)} bits"
     tiles = [("information", value, note)]
     tiles.append(("rate", _number(scores["rate"], 2), f"± {number(scores['rate_se'])} nats, held out"))
     active = sum(unit.active for unit in results.units)
@@ -132,15 +133,68 @@ def information_rows(results: Results) -> list[tuple[str, list[Markup]]]:
             ("categorical units", found["groups"]["discrete"]),
         ]
     table = []
+    places = 3 if found["upper"] is None else 2
     for name, part in rows:
-        cells = [_number(part["lower"], 3), _error(part.get("lower_se", part.get("se")), 3)]
+        cells = [_number(part["lower"], places), _error(part.get("lower_se", part.get("se")), places)]
         if found["upper"] is not None:
-            cells += [_number(part.get("upper"), 3), _error(part.get("upper_se"), 3)]
-        cells.append(_number(part["lower"] / LOG_2, 3))
+            cells += [_number(part.get("upper"), places), _error(part.get("upper_se"), places)]
+        cells.append(_number(part["lower"] / LOG_2, places))
         if found["upper"] is not None:
-            cells.append(_number(_bits(part.get("upper")), 3))
+            cells.append(_number(_bits(part.get("upper")), places))
         table.append((name, cells))
     return table
+
+
+def recipe_rows(results: Results) -> list[tuple[str, Markup, list[Markup]]]:
+    """The interval beside what the published recipe says: name, what it is, value, standard error, place."""
+    found, claimed = results.information, results.claimed
+    if claimed is None:
+        return []
+    low, high = claimed
+    rows = [
+        (
+            "interval",
+            Markup("lower and upper bound, each with two standard errors"),
+            [Markup("{} – {}").format(_number(low, 2), _number(high, 2)), Markup(""), Markup("")],
+        )
+    ]
+    compared: list[tuple[str, Markup, float, float | None]] = [
+        (
+            "Barber–Agakov",
+            Markup("<i>H</i>(r) + E log <i>Q</i>, with the entropy that the codes have: a lower bound"),
+            found["barber_agakov"],
+            found.get("barber_agakov_se"),
+        )
+    ]
+    if results.recipe is not None:
+        compared.append(
+            (
+                "published recipe",
+                Markup(
+                    "<i>H</i>(p) + E log <i>Q</i>, with the prior’s entropy: no bound for posterior codes"
+                ),
+                results.recipe,
+                found.get("barber_agakov_se"),
+            )
+        )
+    for name, meaning, value, error in compared:
+        place = "below" if value < low else "above" if value > high else "inside"
+        rows.append((name, meaning, [_number(value, 2), _error(error, 2), Markup(place)]))
+    if found["encoder_information"] is not None:
+        rows.append(
+            (
+                "encoder",
+                Markup("its information about its own images, at most log <i>N</i> = {}").format(
+                    number(found["encoder_limit"])
+                ),
+                [
+                    _number(found["encoder_information"], 2),
+                    _error(found.get("encoder_information_se"), 2),
+                    Markup("another quantity"),
+                ],
+            )
+        )
+    return rows
 
 
 def beside_rows(results: Results) -> list[tuple[str, Markup, list[Markup]]]:

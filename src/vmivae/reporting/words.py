@@ -116,6 +116,32 @@ def _missed_capacity(results: Results) -> list[Markup]:
     return found
 
 
+def recipe(results: Results) -> str:
+    """What the comparison with the published recipe comes to, in one sentence; empty without an interval."""
+    if results.claimed is None:
+        return ""
+    low, high = results.claimed
+    bound, value = results.information["barber_agakov"], results.recipe
+    if value is None:
+        short = number(max(0.0, results.information["lower"] - bound))
+        return f"The Barber–Agakov bound alone would fall {short} nats short of the lower bound."
+    if value > high:
+        return (
+            "With the prior’s entropy, as the recipe was published, the answer would be "
+            f"{number(value - high)} nats above all that the interval allows."
+        )
+    if value < low:
+        return (
+            "With the prior’s entropy, as the recipe was published, the answer would be "
+            f"{number(low - value)} nats below the interval: the Q-network misses more than the wrong "
+            "entropy adds."
+        )
+    return (
+        "With the prior’s entropy, as the recipe was published, the answer happens to fall inside the "
+        "interval: it is still no bound."
+    )
+
+
 def _information(results: Results) -> Markup:
     found = results.information
     lower, error, upper = found["lower"], found["lower_se"], found["upper"]

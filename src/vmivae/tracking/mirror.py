@@ -41,7 +41,7 @@ DIGEST_CHARACTERS = 36
 TEXT_CHARACTERS = 5000
 EXAMPLES = 2
 # Where on a curve a point is, and no curve itself.
-POSITIONS = {"step", "epoch"}
+POSITIONS = {"step", "epoch", "proposals"}
 
 Facts = dict[str, dict[str, Any]]
 Point = tuple[str, float, int]
@@ -192,7 +192,8 @@ def _log_metrics(store: Store, run_id: str, stem: str, content: dict[str, Any]) 
 
 def _log_curves(store: Store, row: Run, stem: str, text: str) -> None:
     rows = list(csv.DictReader(io.StringIO(text)))
-    if not rows or "step" not in rows[0]:
+    axis = next((name for name in ("step", "proposals") if rows and name in rows[0]), None)
+    if axis is None:
         return
     kept = {round(i * (len(rows) - 1) / CURVE_POINTS) for i in range(CURVE_POINTS + 1)}
     points: list[Point] = []
@@ -200,7 +201,7 @@ def _log_curves(store: Store, row: Run, stem: str, text: str) -> None:
         name = f"{stem}/{column}"
         there = live_steps(store, row.info.run_id, name) if name in row.data.metrics else set()
         for index in sorted(kept):
-            step = int(rows[index]["step"])
+            step = int(rows[index][axis])
             if rows[index][column] and step not in there:
                 points.append((name, float(rows[index][column]), step))
     log_points(store, row.info.run_id, points)

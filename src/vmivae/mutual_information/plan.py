@@ -1,0 +1,245 @@
+"""How many images and which K: multilevel Monte Carlo for the narrowest interval that a budget buys.
+
+`L_K = L_{K_1} + Σ_l (L_{K_l} − L_{K_{l−1}})` (Giles 2008): many cheap images for small K, and few dear ones
+for the differences at large K, which vary less. The Barber–Agakov bound of Q is known from many images, so it
+serves every level as a control variate. All choices are made on a pilot whose draws are then discarded:
+choosing on the draws that are reported would spoil their standard errors.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from vmivae.mutual_information.bounds import Mean, Sandwich, mean
+from vmivae.mutual_information.evidence import doublings
+
+PILOT_IMAGES = 32
+PILOT_SHARE = 8
+"""The pilot costs at most one such part of the budget."""
+FEWEST_IMAGES = 32
+"""Of a level: a standard error from fewer is not to be trusted."""
+SAVING = 1.001
+MARGIN = 0.9
+"""Part of the wanted width that is aimed at, since the pilot's own numbers are uncertain."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """`L_fine − L_coarse`, averaged over fresh images.
+
+    Attributes:
+        coarse, fine: numbers of proposals; the first level has `coarse = 0`, and is `L_fine` itself.
+        images: how many.
+        slope: of the difference on the control variate.
+    """
+
+    coarse: int
+    fine: int
+    images: int
+    slope: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be drawn.
+
+    Attributes:
+        pairs: fresh pairs for the Barber–Agakov bound.
+        levels: from small K to large; the last one gives the gap between the bounds too.
+        slopes: of `L_K` on the control variate at K = 1, 2, 4, … of the last level.
+    """
+
+    pairs: int
+    levels: list[Level]
+    slopes: list[float]
+
+    @property
+    def decodes(self) -> int:
+        """Decoder evaluations of all draws."""
+        return self.pairs + sum(level.images * (level.fine + 1) for level in self.levels)
+
+
+def pilot_proposals(budget: int) -> int | None:
+    """Largest K, a power of two, that the pilot of a budget can afford; None where it can afford no pilot."""
+    affordable = budget // (PILOT_SHARE * PILOT_IMAGES)
+    return 2 ** (affordable.bit_length() - 1) if affordable >= 16 else None
+
+
+def single_level(pairs: int, images: int, proposals: int) -> Plan:
+    """The plan without a pilot."""
+    return Plan(pairs, [Level(0, proposals, images, 1.0)], [1.0] * len(doublings(proposals)))
+
+
+def choose(pilot: Sandwich, pairs: int, budget: int, width: float | None = None, setup: int = 0) -> Plan:
+    """The plan of the least total width `(U + 2 se) − (L − 2 se)` within a budget.
+
+    Args:
+        pilot: the sandwich of a few images, at every K that is considered.
+        pairs: fresh pairs for the Barber–Agakov bound, at least; they do not count.
+        budget: decoder evaluations.
+        width: if given, the cheapest plan that the pilot expects to reach it; the best one where none does.
+        setup: what an image costs beside its proposals, in decoder evaluations that take as long.
+    """
+    options = [_Option(pilot, top, setup) for top in range(1, len(pilot.proposals))]
+    budgets = [budget]
+    if width is not None:
+        cheaper = [int(budget * 2 ** (-step / 4)) for step in range(40)]
+        budgets = [b for b in sorted(cheaper) if min(o.width(b, pairs) for o in options) <= MARGIN * width]
+    chosen = budgets[0] if budgets else budget
+    return min(options, key=lambda option: option.width(chosen, pairs)).plan(chosen, pairs)
+
+
+class _Option:
+    """The cheapest chain of levels up to one K of the pilot."""
+
+    def __init__(self, pilot: Sandwich, top: int, setup: int) -> None:
+        self._pilot, self._top, self._setup = pilot, top, setup
+        self._gap = max(0.0, float(pilot.gap[top].mean()))
+        # Shortest path: a level costs √(variance × decodes), and the least total wins.
+        effort: dict[int | None, float] = {None: 0.0}
+        previous: dict[int, int | None] = {}
+        for fine in range(top + 1):
+            candidates = {c: effort[c] + self._effort(c, fine) for c in (None, *range(fine))}
+            # A level on the way that saves next to nothing is left out.
+            saving = {c: value * (SAVING if c is not None else 1) for c, value in candidates.items()}
+            previous[fine] = min(saving, key=saving.__getitem__)
+            effort[fine] = candidates[previous[fine]]
+        self._path: list[tuple[int | None, int]] = []
+        fine_or_none: int | None = top
+        while fine_or_none is not None:
+            self._path.insert(0, (previous[fine_or_none], fine_or_none))
+            fine_or_none = previous[fine_or_none]
+        self._levels_effort = effort[top]
+        slope = _slope(pilot.lower[top], pilot.control)
+        self._first_variance = slope**2 * float(pilot.control.var())
+
+    def width(self, budget: int, pairs: int) -> float:
+        """Expected total width."""
+        drawn = self._pairs(budget, pairs)
+        spent = drawn if drawn > pairs else 0
+        variance = self._first_variance / drawn + self._levels_effort**2 / max(1, budget - spent)
+        return self._gap + 4 * math.sqrt(variance)
+
+    def plan(self, budget: int, pairs: int) -> Plan:
+        """How many images each level gets: in proportion to √(variance / decodes)."""
+        drawn = self._pairs(budget, pairs)
+        left = budget - (drawn if drawn > pairs else 0)
+        proposals, control = self._pilot.proposals, self._pilot.control
+        levels = []
+        for coarse, fine in self._path:
+            share = self._effort(coarse, fine) / max(self._levels_effort, 1e-12)
+            images = max(FEWEST_IMAGES, round(left * share / self._cost(fine)))
+            slope = _slope(self._difference(coarse, fine), control)
+            levels.append(Level(0 if coarse is None else proposals[coarse], proposals[fine], images, slope))
+        slopes = [_slope(row, control) for row in self._pilot.lower[: self._top + 1]]
+        return Plan(drawn, levels, slopes)
+
+    def _pairs(self, budget: int, pairs: int) -> int:
+        first = math.sqrt(self._first_variance)
+        return max(pairs, round(budget * first / max(first + self._levels_effort, 1e-12)))
+
+    def _difference(self, coarse: int | None, fine: int) -> Tensor:
+        lower = self._pilot.lower
+        return lower[fine] if coarse is None else lower[fine] - lower[coarse]
+
+    def _effort(self, coarse: int | None, fine: int) -> float:
+        control = self._pilot.control
+        difference = self._difference(coarse, fine)
+        difference = difference - _slope(difference, control) * control
+        if fine == self._top:
+            upper = difference + self._pilot.gap[fine]
+            variance = max(float(difference.var()), float(upper.var()))
+        else:
+            variance = float(difference.var())
+        return math.sqrt(variance * self._cost(fine))
+
+    def _cost(self, index: int) -> int:
+        return self._pilot.proposals[index] + 1 + self._setup
+
+
+def _slope(values: Tensor, control: Tensor) -> float:
+    """Least-squares slope of values on a control variate."""
+    centred = control - control.mean()
+    spread = float((centred**2).sum())
+    return float((values * centred).sum()) / spread if spread > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Lower and upper bound with standard errors, and the gap between them with its own."""
+
+    lower: Mean
+    upper: Mean
+    gap: Mean
+
+    @property
+    def width(self) -> float:
+        """Of what is claimed, `[L − 2 se, U + 2 se]`."""
+        return self.upper.value + 2 * self.upper.se - self.lower.value + 2 * self.lower.se
+
+
+def combine(plan: Plan, barber_agakov: Tensor, levels: list[Sandwich]) -> Interval:
+    """`L` and `U` of a plan's draws, all of which are independent between levels.
+
+    Args:
+        plan: what was drawn.
+        barber_agakov: the control variate, of the fresh pairs, `(plan.pairs,)`.
+        levels: the sandwich of each level's images.
+    """
+    first = mean(barber_agakov)
+    weight = sum(level.slope for level in plan.levels)
+    residuals = []
+    for level, drawn in zip(plan.levels, levels, strict=True):
+        difference = drawn.lower[-1] - level.slope * drawn.control
+        if level.coarse:
+            difference = difference - drawn.lower[drawn.proposals.index(level.coarse)]
+        residuals.append(difference)
+    gap = levels[-1].gap[-1]
+    below = [_scaled(weight, first), *map(mean, residuals)]
+    above = [*below[:-1], mean(residuals[-1] + gap)]
+    return Interval(_total(below), _total(above), mean(gap))
+
+
+def curve(plan: Plan, barber_agakov: Tensor, drawn: Sandwich) -> list[dict[str, float | None]]:
+    """Both bounds at every K, from the images of the last level, with the control variate."""
+    first = mean(barber_agakov)
+    rows: list[dict[str, float | None]] = []
+    for index, proposals in enumerate(drawn.proposals):
+        slope = plan.slopes[index]
+        bounds = [
+            _total([_scaled(slope, first), mean(bound[index] - slope * drawn.control)])
+            for bound in (drawn.lower, drawn.upper)
+        ]
+        rows.append(
+            {
+                "proposals": proposals,
+                "lower": bounds[0].value,
+                "lower_se": bounds[0].se,
+                "upper": bounds[1].value,
+                "upper_se": bounds[1].se,
+            }
+        )
+    return rows
+
+
+def with_control(barber_agakov: Tensor, control: Tensor, values: Tensor) -> Mean:
+    """Mean of values whose control variate, the Barber–Agakov bound, is also known from many fresh pairs.
+
+    Args:
+        barber_agakov: of the fresh pairs, `(S,)`.
+        control: of the images that the values belong to, `(M,)`.
+        values: `(M,)`.
+    """
+    return _total([mean(barber_agakov), mean(values - control)])
+
+
+def _scaled(factor: float, part: Mean) -> Mean:
+    return Mean(factor * part.value, abs(factor) * part.se)
+
+
+def _total(parts: list[Mean]) -> Mean:
+    """Sum of independent means."""
+    return Mean(sum(part.value for part in parts), math.hypot(*(part.se for part in parts)))

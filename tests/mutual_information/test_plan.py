@@ -1,0 +1,116 @@
+import math
+
+import pytest
+import torch
+
+from vmivae.mutual_information.bounds import Mean, Sandwich, mean
+from vmivae.mutual_information.plan import (
+    Level,
+    Plan,
+    choose,
+    combine,
+    curve,
+    pilot_proposals,
+    single_level,
+    with_control,
+)
+
+
+def made_up(count: int, proposals: list[int], seed: int = 0) -> Sandwich:
+    """L_K rises and U_K falls towards a pointwise information of sd 2; both differences shrink like 1/√K."""
+    generator = torch.Generator().manual_seed(seed)
+    truth = 5 + 2 * torch.randn(count, generator=generator).double()
+    spread = torch.rand(len(proposals), 2, count, generator=generator).double()
+    scale = torch.tensor(proposals).double()[:, None].rsqrt()
+    even = torch.ones(count).double()
+    lower, upper = truth - 2 * scale * spread[:, 0], truth + 2 * scale * spread[:, 1]
+    return Sandwich(proposals, lower, upper, even, even, lower[0])
+
+
+DOUBLINGS = [2**i for i in range(11)]
+
+
+def test_levels_add_up_to_the_last_lower_bound() -> None:
+    """With the same images on every level and no control variate the sum telescopes exactly."""
+    drawn = made_up(100, [1, 2, 4, 8])
+    first = Sandwich([1, 2], drawn.lower[:2], drawn.upper[:2], drawn.effective, drawn.largest, drawn.control)
+    plan = Plan(100, [Level(0, 2, 100, 0.0), Level(2, 8, 100, 0.0)], [0.0] * 4)
+    interval = combine(plan, drawn.control, [first, drawn])
+    assert interval.lower.value == pytest.approx(float(drawn.lower[-1].mean()))
+    assert interval.upper.value == pytest.approx(float(drawn.upper[-1].mean()))
+    assert interval.gap == mean(drawn.gap[-1])
+
+
+def test_standard_errors_of_independent_parts_add_in_squares() -> None:
+    pairs, low = torch.tensor([1.0, 3.0]), torch.tensor([0.0, 4.0])
+    drawn = Sandwich(
+        [1, 2], torch.stack([low, low + torch.tensor([0.0, 2.0])]), torch.zeros(2, 2) + 9, low, low, low
+    )
+    interval = combine(Plan(2, [Level(0, 2, 2, 1.0)], [1.0, 1.0]), pairs, [drawn])
+    assert interval.lower == (pytest.approx(2 + 1), pytest.approx(math.hypot(1, 1)))
+    assert interval.width == pytest.approx(
+        interval.upper.value - interval.lower.value + 2 * (interval.upper.se + interval.lower.se)
+    )
+
+
+def test_control_variate_changes_the_noise_not_the_mean() -> None:
+    """The slope is fixed before the draws: over many repetitions the estimate is unbiased, and less noisy."""
+    errors: dict[float, list[float]] = {1.0: [], 0.5: []}
+    for seed in range(200):
+        pairs = made_up(2000, [1], seed=1000 + seed).control
+        drawn = made_up(40, [1, 4], seed=seed)
+        drawn.lower[1] -= 0.5 * (drawn.lower[0] - 4)
+        for slope, found in errors.items():
+            found.append(
+                combine(Plan(2000, [Level(0, 4, 40, slope)], [slope] * 2), pairs, [drawn]).lower.value
+            )
+    plain, controlled = (torch.tensor(found) for found in errors.values())
+    noise = float(plain.std()) / math.sqrt(200)
+    assert float(controlled.mean()) == pytest.approx(float(plain.mean()), abs=4 * noise)
+    assert controlled.std() < 0.7 * plain.std()
+
+
+def test_with_control_uses_the_many_pairs() -> None:
+    value, se = with_control(torch.tensor([1.0, 3.0]), torch.tensor([0.0, 1.0]), torch.tensor([0.5, 1.5]))
+    assert value == pytest.approx(2.5)
+    assert se == pytest.approx(1.0)
+
+
+def test_a_plan_spends_its_budget_and_no_more() -> None:
+    pilot = made_up(32, DOUBLINGS)
+    for budget in (20_000, 262_144, 4_000_000):
+        plan = choose(pilot, 10_000, budget)
+        counted = plan.decodes - (10_000 if plan.pairs == 10_000 else 0)
+        assert 0.8 * budget < counted < 1.05 * budget + 32 * 1025
+        assert plan.levels[0].coarse == 0
+        for before, after in zip(plan.levels, plan.levels[1:], strict=False):
+            assert before.fine == after.coarse
+            assert before.images >= after.images
+
+
+def test_more_budget_buys_larger_k() -> None:
+    pilot = made_up(32, DOUBLINGS)
+    assert choose(pilot, 10_000, 10_000).levels[-1].fine < choose(pilot, 10_000, 10**7).levels[-1].fine
+
+
+def test_a_wide_target_is_met_at_less_cost_and_an_unreachable_one_takes_all() -> None:
+    pilot = made_up(32, DOUBLINGS)
+    whole = choose(pilot, 10_000, 10**6)
+    assert choose(pilot, 10_000, 10**6, width=1.0).decodes < 0.2 * whole.decodes
+    assert choose(pilot, 10_000, 10**6, width=1e-6) == whole
+
+
+def test_small_budgets_have_no_pilot() -> None:
+    assert pilot_proposals(8 * 256) is None
+    assert pilot_proposals(256 * 1024) == 1024
+    assert single_level(500, 256, 8) == Plan(500, [Level(0, 8, 256, 1.0)], [1.0] * 4)
+
+
+def test_curve_starts_at_barber_agakov() -> None:
+    drawn = made_up(50, [1, 2, 4])
+    pairs = made_up(1000, [1], seed=3).control
+    rows = curve(single_level(1000, 50, 4), pairs, drawn)
+    assert [row["proposals"] for row in rows] == [1, 2, 4]
+    first = mean(pairs)
+    assert Mean(rows[0]["lower"], rows[0]["lower_se"]) == first
+    assert rows[2]["lower"] == pytest.approx(first.value + float((drawn.lower[2] - drawn.lower[0]).mean()))
