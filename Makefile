@@ -16,6 +16,7 @@ setup: $(READY) ## create .venv from requirements.lock (Python 3.11 to 3.13; PYT
 
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if (3, 11) <= v < (3, 14) else f"make: {sys.executable} is Python {v.major}.{v.minor}; vmivae needs 3.11 to 3.13 (choose one: make setup PYTHON=python3.12)")'
+	@echo "Installing the packages of requirements.lock into $(VENV): some minutes, and on Linux 6 GB with PyTorch's CUDA libraries"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .

@@ -66,3 +66,8 @@ def test_away_from_a_terminal_progress_is_a_line_now_and_then_and_at_the_end(cap
     lines = capsys.readouterr().err.splitlines()
     assert lines[-2:] == ["training: 3/3 loss 1.0", "scoring: 5/5"]
     assert "training: 2/3 loss 1.5" not in lines
+
+
+def test_what_the_system_says_of_a_file_is_one_line():
+    done = run('raise FileExistsError(17, "File exists", "plots")')
+    assert (done.returncode, done.stderr) == (2, "error: plots: File exists\n")

@@ -16,8 +16,9 @@ from vmivae.errors import UserError
 def run(*commands: Callable[..., None]) -> None:
     """Run a function as a Typer command, or several as the subcommands of one.
 
-    A `UserError` is printed as one line on stderr and exits with its code (2 for bad input); an interruption
-    exits with 130.
+    A `UserError` is printed as one line on stderr and exits with its code (2 for bad input). So is what the
+    system says of a file or folder: a full disk, a file where a folder belongs. An interruption exits
+    with 130.
     """
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     for command in commands:
@@ -27,6 +28,9 @@ def run(*commands: Callable[..., None]) -> None:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except OSError as error:
+        print(f"error: {error.filename or 'files'}: {error.strerror or error}", file=sys.stderr)
+        sys.exit(UserError.exit_code)
 
 
 class ProgressReporter:

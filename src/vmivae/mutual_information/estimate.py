@@ -236,7 +236,8 @@ def estimate(
         model: any `LatentVariableModel`, trained here or not.
         images: the N images whose posteriors make q̄, `(N, *event)`; floats, or uint8 pixels that stand for
             `pixel/255`. Needed with `codes: posterior` only.
-        config: what to estimate, and with how much effort.
+        config: what to estimate, and with how much effort; None for the defaults, with posterior codes where
+            images are given and prior codes where none are.
         seed: of every draw.
         device: a torch device, or `auto`: for an `nn.Module` CUDA or Apple's MPS where there is one, for
             another object where its prior is.
@@ -249,7 +250,7 @@ def estimate(
         NonFiniteError: the fit of Q failed.
         ImpossibleEstimateError: a value that only a fault can explain, beyond four standard errors.
     """
-    config = config or EstimateConfig()
+    config = config or EstimateConfig(codes="prior" if images is None else "posterior")
     with torch.inference_mode(False), torch.no_grad(), measured(model, device) as place:
         source = _source(model, images, config.codes, place)
         history: list[FitRecord] = []
