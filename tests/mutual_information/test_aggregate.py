@@ -1,4 +1,7 @@
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -106,11 +109,23 @@ def test_every_image_is_encoded_also_those_of_the_last_smaller_batch() -> None:
     torch.testing.assert_close(r.components.mean, images.float() / 255)
 
 
-@pytest.mark.slow
-def test_sixty_thousand_images_within_four_gigabytes() -> None:
-    import resource
+SIXTY_THOUSAND = """
+import torch
+from vmivae.model import CodeDistribution
+from vmivae.mutual_information import AggregatePosterior
 
-    r = mixture(count=60_000, real=10, classes=(10,))
-    codes = r.sample((2_000,), torch.Generator().manual_seed(5))
-    assert torch.isfinite(r.log_prob(codes)).all()
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 4 * 2**20  # in KiB, of the whole test process
+g = torch.Generator().manual_seed(5)
+mean, logits = torch.randn(60_000, 10, generator=g), torch.randn(60_000, 10, generator=g)
+r = AggregatePosterior(CodeDistribution(mean, torch.full_like(mean, 0.3), [logits]))
+assert torch.isfinite(r.log_prob(r.sample((2_000,), g))).all()
+status = open("/proc/self/status").read()
+print(status.split("VmHWM:")[1].split()[0])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux's /proc")
+def test_sixty_thousand_images_within_four_gigabytes() -> None:
+    # In a process of its own: the peak of this one is that of whatever test ran before.
+    done = subprocess.run([sys.executable, "-c", SIXTY_THOUSAND], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 4 * 2**20  # KiB
