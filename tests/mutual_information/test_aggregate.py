@@ -96,6 +96,8 @@ def test_samples_have_the_moments_of_the_mixture_and_exact_one_hots() -> None:
 
 
 def test_blocks_bound_the_memory_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    # In double precision, so that the order of sums, which blocks may change, cannot be seen.
+    monkeypatch.setattr(aggregate, "ROUND_OFF", 0.0)
     r = mixture()
     codes = r.sample((103,), torch.Generator().manual_seed(4))
     whole = r.log_prob(codes)
