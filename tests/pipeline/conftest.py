@@ -12,7 +12,18 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def untouched(tmp_path_factory: pytest.TempPathFactory) -> Repository:
-    """The working tree's files in a repository of their own, committed; nothing has run."""
+    """A repository in which nothing has run."""
+    return new_repository(tmp_path_factory)
+
+
+@pytest.fixture
+def another(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    """A repository for one test alone, in which nothing has run."""
+    return new_repository(tmp_path_factory)
+
+
+def new_repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    """The working tree's files with small parameters in a repository of their own, committed."""
     root = tmp_path_factory.mktemp("pipeline") / "vmivae"
     repository = Repository(root, tmp_path_factory.mktemp("home"))
     listed = subprocess.run(
