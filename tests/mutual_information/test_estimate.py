@@ -13,9 +13,9 @@ from torch.distributions import Independent, Normal
 from vmivae.errors import ImpossibleEstimateError, ParameterError
 from vmivae.model import VAE
 from vmivae.model.latents import CodeDistribution, LatentSpec
+from vmivae.model.q_network import QNetwork
 from vmivae.model.reference import GaussianMixture, LinearGaussian
 from vmivae.mutual_information import EstimateConfig, QNetworkConfig, estimate, fit_q_network
-from vmivae.mutual_information.q_network import QNetwork
 
 PRIOR = EstimateConfig(codes="prior", q_network=QNetworkConfig(steps=300), samples=4000, importance=None)
 POSTERIOR = replace(PRIOR, codes="posterior")

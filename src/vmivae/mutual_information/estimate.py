@@ -14,6 +14,7 @@ from vmivae.errors import ParameterError
 from vmivae.model.fixed import measured
 from vmivae.model.latents import CodeDistribution
 from vmivae.model.protocol import LatentVariableModel
+from vmivae.model.q_network import QNetwork
 from vmivae.mutual_information.aggregate import AggregatePosterior
 from vmivae.mutual_information.bounds import (
     Mean,
@@ -38,7 +39,6 @@ from vmivae.mutual_information.plan import (
     with_control,
 )
 from vmivae.mutual_information.proposals import Proposer, QProposer, best_proposer, calibration_pairs
-from vmivae.mutual_information.q_network import QNetwork
 
 CODES = ("posterior", "prior")
 FEW_EFFECTIVE = 10.0

@@ -16,9 +16,9 @@ from vmivae.files import read_json, replace_directory, write_json
 from vmivae.model.fixed import measured
 from vmivae.model.latents import LatentSpec
 from vmivae.model.protocol import LatentVariableModel
+from vmivae.model.q_network import QNetwork
 from vmivae.mutual_information.flow import FlowQNetwork
 from vmivae.mutual_information.pairs import DECODE_BLOCK, CodeSource, Progress, sample_images, seeded
-from vmivae.mutual_information.q_network import QNetwork
 
 FAMILIES: dict[str, type[QNetwork]] = {"gaussian": QNetwork, "flow": FlowQNetwork}
 DEFAULT_FAMILY = "gaussian"

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vmivae.model.latents import CodeDistribution, LatentSpec
-from vmivae.mutual_information.q_network import Proposal, QNetwork
+from vmivae.model.q_network import Proposal, QNetwork
 
 CONTEXT = 64
 TRANSFORMS = 3

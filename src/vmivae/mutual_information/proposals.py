@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from vmivae.model.latents import CodeDistribution, LatentSpec
+from vmivae.model.q_network import Proposal, QNetwork
 from vmivae.mutual_information.aggregate import BLOCK_ELEMENTS, AggregatePosterior
 from vmivae.mutual_information.pairs import CodeSource, wide
-from vmivae.mutual_information.q_network import Proposal, QNetwork
 
 SHARPNESS = (0.5, 0.75, 1.0)
 """Powers of Q's evidence that are tried: below one where Q is surer than it should be."""

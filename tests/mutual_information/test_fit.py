@@ -6,22 +6,14 @@ import torch
 from known_models import Table, orthogonal
 
 from vmivae.errors import DataError, NonFiniteError, ParameterError
-from vmivae.model.latents import CodeDistribution, LatentSpec
+from vmivae.model.latents import LatentSpec
+from vmivae.model.q_network import QNetwork
 from vmivae.mutual_information.fit import (
     QNetworkConfig,
     fit_q_network,
     load_q_network,
     save_q_network,
 )
-from vmivae.mutual_information.q_network import QNetwork
-
-
-@pytest.mark.parametrize("shape", [(1, 32, 32), (3, 64, 64), (1, 8, 8), (7,), (2, 3), (1, 28, 28)])
-def test_any_event_shape_is_read(shape: tuple[int, ...]) -> None:
-    latents = LatentSpec(2, (3,))
-    q = QNetwork(shape, latents)(torch.rand(5, *shape))
-    assert q.latents == latents
-    assert q.batch_shape == (5,)
 
 
 def test_fit_finds_the_exact_posterior_of_a_linear_gaussian_model() -> None:
@@ -126,10 +118,3 @@ def test_saved_q_is_read_back(tmp_path: Path) -> None:
 def test_settings_that_are_not_accepted_name_the_key(values: dict) -> None:
     with pytest.raises(ParameterError, match=f"mutual_information.q_network.{next(iter(values))}: must be"):
         QNetworkConfig.from_dict(values)
-
-
-def test_a_categorical_q_gives_probabilities_of_exact_codes() -> None:
-    q = QNetwork((4,), LatentSpec(0, (3,)))(torch.rand(2, 4))
-    assert isinstance(q, CodeDistribution)
-    total = sum(q.log_prob(code.expand(2, 3)).exp() for code in torch.eye(3))
-    torch.testing.assert_close(total, torch.ones(2))
