@@ -15,9 +15,10 @@ from vmivae.data.folder import load_folder
 from vmivae.data.idx_sets import load_emnist, load_fashion_mnist, load_kmnist, load_mnist
 from vmivae.data.image_set import ImageSet, Source
 from vmivae.data.npz import load_npz
-from vmivae.data.prepared import CARD, DataCard, Progress, write_prepared
+from vmivae.data.prepared import CARD, DataCard, write_prepared
 from vmivae.data.svhn import load_svhn
 from vmivae.errors import DataError, ParameterError
+from vmivae.progress import Progress
 
 TEST_FRACTION = 0.1
 SPLIT_SEED = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ from vmivae.data.image_set import ImageSet, Source
 from vmivae.data.resize import fitted
 from vmivae.errors import DataError
 from vmivae.files import read_json, replace_directory, write_json
+from vmivae.progress import Progress
 
-Progress = Callable[[str, int, int, str], None]
 CARD = "data_card.json"
 SPLITS = ("train", "test")
 _CHUNK = 1024

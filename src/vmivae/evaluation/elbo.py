@@ -6,7 +6,7 @@ Everything is kept per image, so that every mean is over all images and has a st
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,15 +18,13 @@ from torch.distributions import Distribution
 
 from vmivae.model import CodeDistribution, LatentVariableModel
 from vmivae.model.fixed import measured
+from vmivae.progress import Progress
 
 ACTIVE = 0.01
 """Above this a unit counts as active: a variance for real units, nats for categorical ones."""
 
 _BATCH = 512
 _BATCH_PIXELS = 2**23
-
-Progress = Callable[[str, int, int, str], None]
-"""Called with what is being done, how far it is, how much there is, and the state in words."""
 
 
 class EncodingModel(LatentVariableModel, Protocol):

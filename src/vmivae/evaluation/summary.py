@@ -16,7 +16,6 @@ from vmivae.errors import DataError, NonFiniteError
 from vmivae.evaluation.elbo import (
     ElboParts,
     EncodingModel,
-    Progress,
     active_units,
     elbo_parts,
     log_likelihood,
@@ -24,6 +23,7 @@ from vmivae.evaluation.elbo import (
 from vmivae.evaluation.labels import Labels, label_information, majority_map
 from vmivae.model import CodeDistribution
 from vmivae.model.fixed import measured
+from vmivae.progress import Progress
 
 Scores = dict[str, Any]
 

@@ -12,8 +12,6 @@ from torch import Tensor, nn
 from vmivae.model.latents import CodeDistribution, LatentSpec
 from vmivae.model.networks import CodeHead, encoder_trunk
 
-FORMAT = 1
-
 
 class Proposal(Protocol):
     """A distribution of codes, or of some of their units, with batch shape `(B,)`."""
@@ -124,7 +122,6 @@ class QNetwork(nn.Module):
     def description(self) -> dict[str, Any]:
         """All that rebuilds Q but for its weights: the content of model.json."""
         return {
-            "format": FORMAT,
             "family": self.family,
             "image_shape": list(self.image_shape),
             "latents": {"continuous": self.latents.continuous, "discrete": list(self.latents.discrete)},

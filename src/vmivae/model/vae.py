@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Bernoulli, Distribution, Independent, Normal
 
-from vmivae.errors import DataError, ParameterError
-from vmivae.files import read_json, replace_directory, write_json
+from vmivae.errors import ParameterError
 from vmivae.model.latents import CodeDistribution, LatentSpec
 from vmivae.model.likelihoods import ContinuousBernoulli
 from vmivae.model.networks import CodeHead, decoder, encoder_trunk, seeded_initialization
+from vmivae.weights import load_network, save_network
 
 LIKELIHOODS = ("bernoulli", "continuous_bernoulli", "gaussian")
-FORMAT = 1
 # A learned scale stays above the rounding of 8-bit pixels, (1/255)/√12: constant images would drive it to 0.
 SCALE_FLOOR = 1e-3
 SCALE_START = 0.3
@@ -118,7 +116,6 @@ class VAE(nn.Module):
     def description(self) -> dict[str, object]:
         """All that rebuilds the model but for its weights: the content of model.json."""
         return {
-            "format": FORMAT,
             "image_shape": list(self.image_shape),
             "latents": {"continuous": self.latents.continuous, "discrete": list(self.latents.discrete)},
             "architecture": self.architecture,
@@ -129,12 +126,7 @@ class VAE(nn.Module):
 
 def save_vae(model: VAE, path: str | Path) -> None:
     """Write the folder `path` with `model.safetensors` and `model.json`; whole or not at all."""
-    from safetensors.torch import save
-
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    with replace_directory(Path(path)) as folder:
-        write_json(folder / "model.json", model.description())
-        (folder / "model.safetensors").write_bytes(save(weights))
+    save_network(model, model.description(), Path(path))
 
 
 def load_vae(path: str | Path = "models/vae") -> VAE:
@@ -143,34 +135,14 @@ def load_vae(path: str | Path = "models/vae") -> VAE:
     Raises:
         DataError: a file is missing, damaged, or does not fit the other.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load
+    return load_network(Path(path), _rebuilt)
 
-    description, weights = Path(path) / "model.json", Path(path) / "model.safetensors"
-    try:
-        content = read_json(description)
-        if content["format"] != FORMAT:
-            raise DataError(f"{description}: format must be {FORMAT}, got {content['format']}")
-        latents = LatentSpec(content["latents"]["continuous"], tuple(content["latents"]["discrete"]))
-        model = VAE(
-            content["image_shape"],
-            latents,
-            content["architecture"],
-            content["likelihood"],
-            content["scale"],
-        )
-    except OSError as error:
-        raise DataError(f"{description}: cannot be read ({error.strerror or error})") from None
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        raise DataError(f"{description}: is not JSON") from None
-    except (KeyError, TypeError, ValueError, ParameterError) as error:
-        raise DataError(f"{description}: does not describe a model ({error})") from None
-    try:
-        model.load_state_dict(load(weights.read_bytes()))
-    except OSError as error:
-        raise DataError(f"{weights}: cannot be read ({error.strerror or error})") from None
-    except SafetensorError as error:
-        raise DataError(f"{weights}: is damaged ({error})") from None
-    except RuntimeError:
-        raise DataError(f"{weights}: does not hold the weights of the model in {description}") from None
-    return model.eval()
+
+def _rebuilt(description: dict[str, Any]) -> VAE:
+    return VAE(
+        description["image_shape"],
+        LatentSpec(**description["latents"]),
+        description["architecture"],
+        description["likelihood"],
+        description["scale"],
+    )

@@ -12,8 +12,9 @@ from torch import Tensor
 from vmivae.errors import ImpossibleEstimateError
 from vmivae.model.protocol import LatentVariableModel
 from vmivae.mutual_information.evidence import log_evidence, log_likelihood
-from vmivae.mutual_information.pairs import Progress, wide
+from vmivae.mutual_information.pairs import wide
 from vmivae.mutual_information.proposals import Proposer
+from vmivae.progress import Progress
 
 TOLERANCE = 1e-3
 """Round-off allowed beside the standard error, in nats."""

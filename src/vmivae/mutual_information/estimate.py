@@ -26,7 +26,7 @@ from vmivae.mutual_information.bounds import (
 )
 from vmivae.mutual_information.evidence import LogEvidence, log_evidence
 from vmivae.mutual_information.fit import FitRecord, QNetworkConfig, fit_q_network
-from vmivae.mutual_information.pairs import DECODE_BLOCK, CodeSource, Progress, sample_images, seeded
+from vmivae.mutual_information.pairs import DECODE_BLOCK, CodeSource, sample_images, seeded
 from vmivae.mutual_information.plan import (
     PILOT_IMAGES,
     Interval,
@@ -39,6 +39,7 @@ from vmivae.mutual_information.plan import (
     with_control,
 )
 from vmivae.mutual_information.proposals import Proposer, QProposer, best_proposer, calibration_pairs
+from vmivae.progress import Progress
 
 CODES = ("posterior", "prior")
 FEW_EFFECTIVE = 10.0

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from vmivae.model.protocol import LatentVariableModel
-from vmivae.mutual_information.pairs import DECODE_BLOCK, Progress, wide
+from vmivae.mutual_information.pairs import DECODE_BLOCK, wide
 from vmivae.mutual_information.proposals import Proposer
+from vmivae.progress import Progress
 
 FEWEST_TOGETHER = 16
 """Images whose proposals are decoded in one block, at least."""

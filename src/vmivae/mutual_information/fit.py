@@ -11,14 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vmivae.errors import DataError, NonFiniteError, ParameterError
-from vmivae.files import read_json, replace_directory, write_json
+from vmivae.errors import NonFiniteError, ParameterError
 from vmivae.model.fixed import measured
 from vmivae.model.latents import LatentSpec
 from vmivae.model.protocol import LatentVariableModel
 from vmivae.model.q_network import QNetwork
 from vmivae.mutual_information.flow import FlowQNetwork
-from vmivae.mutual_information.pairs import DECODE_BLOCK, CodeSource, Progress, sample_images, seeded
+from vmivae.mutual_information.pairs import DECODE_BLOCK, CodeSource, sample_images, seeded
+from vmivae.progress import Progress
+from vmivae.weights import load_network, save_network
 
 FAMILIES: dict[str, type[QNetwork]] = {"gaussian": QNetwork, "flow": FlowQNetwork}
 DEFAULT_FAMILY = "gaussian"
@@ -191,30 +192,18 @@ def _batches(
 
 def save_q_network(network: QNetwork, path: Path | str) -> None:
     """Write the folder `path` with `model.safetensors` and `model.json`; whole or not at all."""
-    from safetensors.torch import save
-
-    weights = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
-    with replace_directory(Path(path)) as folder:
-        write_json(folder / "model.json", network.description())
-        (folder / "model.safetensors").write_bytes(save(weights))
+    save_network(network, network.description(), Path(path))
 
 
 def load_q_network(path: Path | str = "models/q_network") -> QNetwork:
     """Read what `save_q_network` wrote; the network is on the CPU, in evaluation mode.
 
     Raises:
-        DataError: a file is missing, damaged, or not what was written.
+        DataError: a file is missing, damaged, or does not fit the other.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    return load_network(Path(path), _rebuilt).requires_grad_(False)
 
-    try:
-        description = read_json(Path(path) / "model.json")
-        family = FAMILIES[description["family"]]
-        network = family(tuple(description["image_shape"]), LatentSpec(**description["latents"]))
-        network.load_state_dict(load_file(Path(path) / "model.safetensors"))
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError):
-        raise DataError(f"{path}: does not hold a Q-network and its weights") from None
-    return network.requires_grad_(False).eval()
+
+def _rebuilt(description: dict[str, Any]) -> QNetwork:
+    family = FAMILIES[description["family"]]
+    return family(tuple(description["image_shape"]), LatentSpec(**description["latents"]))

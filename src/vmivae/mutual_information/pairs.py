@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -12,8 +12,6 @@ from torch import Tensor
 
 from vmivae.model.latents import LatentSpec
 from vmivae.model.protocol import LatentVariableModel
-
-Progress = Callable[[str, int, int, str], None]
 
 DECODE_BLOCK = 1024
 """Codes decoded at once: convolutions are fastest in batches of about this size."""

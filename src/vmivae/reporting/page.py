@@ -12,12 +12,10 @@ import numpy as np
 from markupsafe import Markup
 
 from vmivae.files import replace_directory, replace_file
+from vmivae.progress import Progress
 from vmivae.reporting import charts, images, tables, words
 from vmivae.reporting.results import Results
 from vmivae.reporting.style import Picture, figures
-
-Progress = Callable[[str, int, int, str], None]
-"""Called with what is being done, how far it is, how much there is, and the state in words."""
 
 CATEGORICAL_FIGURES = 8  # categorical units that get figures of their own
 SHOWN_IMAGES = 20  # reconstructions

@@ -17,13 +17,13 @@ from torch import Tensor
 from vmivae.errors import NonFiniteError, ParameterError
 from vmivae.model import VAE
 from vmivae.model.device import choose_device
+from vmivae.progress import Progress
 from vmivae.training.objectives import Objective, Ramp
 
 # Losses stay on the device, which is waited for only once in so many steps.
 LOOK_EVERY = 100
 
 Row = dict[str, float | None]
-Progress = Callable[[str, int, int, str], None]
 # Pixels drawn afresh from grey ones: uint8 images and a generator to uint8 images.
 Draw = Callable[[Tensor, torch.Generator], Tensor]
 
