@@ -154,7 +154,8 @@ class TestCodes:
         config = brief(codes="prior", samples=1500)
         network = fit_q_network(model, config=config.q_network, seed=7)[0] if given else None
         estimate(model, None, config, seed=7, q_network=network)
-        decoded = torch.cat(model.decoded)
+        # Blocks of a few codes try the model out.
+        decoded = torch.cat([codes for codes in model.decoded if len(codes) > 4])
         assert len(decoded.unique(dim=0)) == len(decoded)
 
     def test_every_sample_counts_also_those_of_the_last_smaller_batch(self) -> None:
@@ -162,7 +163,9 @@ class TestCodes:
         network, _ = fit_q_network(model, config=BRIEF)
         model.decoded.clear()
         result = estimate(model, None, brief(codes="prior", samples=1027), q_network=network)
-        assert sum(len(codes) for codes in model.decoded) == 1027 == result.samples
+        tried, decoded = model.decoded[:2], model.decoded[2:]
+        assert [len(codes) for codes in tried] == [4, 2]
+        assert sum(len(codes) for codes in decoded) == 1027 == result.samples
 
     def test_a_bound_drawn_from_the_posterior_uses_all_given_images(self) -> None:
         images = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
@@ -372,6 +375,23 @@ class TestInterface:
 
         with pytest.raises(ParameterError, match="posterior"):
             estimate(NoPosterior(), torch.zeros(3, 4), EstimateConfig())
+
+        class Unlike(NoPosterior):
+            posterior = staticmethod(orthogonal(4, [1.0, 1.0]).posterior)
+
+        class Priorless(NoPosterior):
+            prior = None
+
+        class Scattered(NoPosterior):
+            def likelihood(self, codes):
+                return Normal(codes @ model.weight.T, 1.0)
+
+        with pytest.raises(ParameterError, match=r"model\.posterior: must be of"):
+            estimate(Unlike(), torch.zeros(3, 4), EstimateConfig())
+        with pytest.raises(ParameterError, match=r"model\.prior: must be a CodeDistribution"):
+            estimate(Priorless(), None, EstimateConfig(codes="prior"))
+        with pytest.raises(ParameterError, match=r"model\.likelihood: .*Independent"):
+            estimate(Scattered(), None, EstimateConfig(codes="prior"))
         with pytest.raises(ParameterError, match="q_network"):
             estimate(model, None, EstimateConfig(codes="prior"), q_network=QNetwork((4,), LatentSpec(2)))
         with pytest.raises(ParameterError, match="device"):

@@ -13,7 +13,12 @@ from torch import Tensor
 from vmivae.errors import ParameterError
 from vmivae.model.fixed import measured
 from vmivae.model.latents import CodeDistribution
-from vmivae.model.protocol import LatentVariableModel
+from vmivae.model.protocol import (
+    LatentVariableModel,
+    require_likelihood,
+    require_posterior,
+    require_prior,
+)
 from vmivae.model.q_network import QNetwork
 from vmivae.mutual_information.aggregate import AggregatePosterior
 from vmivae.mutual_information.bounds import (
@@ -247,12 +252,15 @@ def estimate(
 
     Raises:
         ParameterError: `images` missing, empty or without a posterior to read them; a Q for other units; a
-            device that is not there.
+            device that is not there; a prior, likelihood or posterior that does not fit.
         NonFiniteError: the fit of Q failed.
         ImpossibleEstimateError: a value that only a fault can explain, beyond four standard errors.
     """
     config = config or EstimateConfig(codes="prior" if images is None else "posterior")
+    require_prior(model)
     with torch.inference_mode(False), torch.no_grad(), measured(model, device) as place:
+        with seeded(seed, "trial of the likelihood", place) as generator:
+            require_likelihood(model, model.prior.to(place).sample((4,), generator))
         source = _source(model, images, config.codes, place)
         history: list[FitRecord] = []
         if q_network is None:
@@ -586,4 +594,6 @@ def _source(
             "mutual_information.codes: posterior needs a model with posterior(images), which this one lacks; "
             "codes: prior does not"
         )
-    return AggregatePosterior.of(posterior, images, device)
+    aggregate = AggregatePosterior.of(posterior, images, device)
+    require_posterior(aggregate.components, model.latents, len(images))
+    return aggregate
