@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from vmivae import load_params, stage, tracking
+from vmivae.params import NO_PART_IN_RESULTS
 from vmivae.reporting import write_report
 
 
@@ -10,7 +11,7 @@ def main() -> None:
     """Write reports/report.html and reports/figures from what the other stages wrote."""
     params = load_params()
     with tracking.stage("report", params), stage.ProgressReporter() as progress:
-        shown = {key: value for key, value in params.flat().items() if not key.startswith("tracking.")}
+        shown = {key: value for key, value in params.flat().items() if not key.startswith(NO_PART_IN_RESULTS)}
         write_report(Path(), shown, tracking.configuration_key(), params.seed, progress)
 
 

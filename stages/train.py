@@ -15,7 +15,12 @@ from vmivae.training import TrainConfig, make_objective, train
 def main() -> None:
     """Train the VAE of params.yaml on data/prepared."""
     params = load_params()
-    with tracking.stage("train", params) as run, stage.ProgressReporter() as progress:
+    settings = params.train.model_dump()
+    with (
+        stage.checkpoints("train", settings.pop("checkpoint_seconds")) as checkpoint,
+        tracking.stage("train", params) as run,
+        stage.ProgressReporter() as progress,
+    ):
         data = load_prepared()
         latents = LatentSpec(**params.latents.model_dump())
         model = VAE(data.card.image_shape, latents, **params.model.model_dump(), seed=params.seed)
@@ -23,11 +28,12 @@ def main() -> None:
             model,
             torch.from_numpy(np.array(data.train.images)),
             make_objective(latents, **params.objective.model_dump()),
-            TrainConfig(**params.train.model_dump()),
+            TrainConfig(**settings),
             params.seed,
             draw=binarized if data.card.binarize == "dynamic" else None,
             on_epoch=run.log,
             progress=progress,
+            checkpoint=checkpoint,
         )
         run.timing("images_per_second", history.images_per_second)
         save_vae(model, Path("models/vae"))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from vmivae.errors import ParameterError
-from vmivae.params import Params, load_params
+from vmivae.params import NO_PART_IN_RESULTS, Params, Train, load_params
 
 FILE = Path(__file__).parents[1] / "params.yaml"
 DEFAULTS = yaml.safe_load(FILE.read_text("utf-8"))
@@ -60,6 +60,17 @@ def test_the_file_in_the_repository_is_accepted_and_keeps_every_value():
     assert params.objective.capacity.discrete.end is None
     assert params.train.learning_rate == 1e-3
     assert params.flat()["objective.capacity.continuous.end"] == 5.0
+
+
+def test_dvc_watches_every_key_that_has_a_part_in_the_results():
+    stages = yaml.safe_load(FILE.with_name("dvc.yaml").read_text("utf-8"))["stages"]
+    watched = {key for stage in stages.values() for key in stage["params"]}
+    for stage in ("train", "report"):
+        keys = {key for key in stages[stage]["params"] if key.startswith("train")}
+        assert keys == {f"train.{key}" for key in Train.model_fields} - {"train.checkpoint_seconds"}
+    left = {key for key in leaves(DEFAULTS) if not any(f"{key}.".startswith(f"{w}.") for w in watched)}
+    assert all(key.startswith(NO_PART_IN_RESULTS) for key in left)
+    assert left == {"tracking.experiment", "train.checkpoint_seconds"}
 
 
 def test_defaults_of_the_schema_are_those_of_the_file():
@@ -161,6 +172,7 @@ RANGES_AND_KINDS = {
     "train.temperature.end: must be > 0, got 0": {"train.temperature": {"start": 1, "end": 0, "steps": 5}},
     "train.device: must be one of auto, cpu, cuda, mps, got gpu": {"train.device": "gpu"},
     "train.precision: must be one of auto, fp32, bf16, got 16": {"train.precision": 16},
+    "train.checkpoint_seconds: must be > 0, got 0": {"train.checkpoint_seconds": 0},
     "train.compile: must be auto, true or false, got maybe": {"train.compile": "maybe"},
     "train.compile: must be auto, true or false, got 1": {"train.compile": 1},
     "evaluation.importance_samples: must be ≥ 1, got 0": {"evaluation.importance_samples": 0},

@@ -29,3 +29,15 @@ class ImpossibleEstimateError(UserError):
     """An estimate lies more than four standard errors beyond what is possible."""
 
     exit_code = 3
+
+
+class Interrupted(KeyboardInterrupt):
+    """SIGINT or SIGTERM has stopped the work.
+
+    Args:
+        signal: its number.
+    """
+
+    def __init__(self, signal: int) -> None:
+        super().__init__()
+        self.exit_code = 128 + signal

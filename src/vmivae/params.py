@@ -32,6 +32,8 @@ SOURCES = (
 )
 UNSPLIT_SOURCES = ("mnist5k", "digits", "folder", "npz")
 """Sets that come, or may come, without a test split of their own."""
+NO_PART_IN_RESULTS = ("tracking.", "train.checkpoint_seconds")
+"""What the dotted keys begin with that decide nothing about results."""
 MAX_STEPS = 10**9
 
 
@@ -117,6 +119,7 @@ class Train(Group):
     device: Literal["auto", "cpu", "cuda", "mps"]
     precision: Literal["auto", "fp32", "bf16"]
     compile: Literal["auto"] | bool
+    checkpoint_seconds: Positive = 60.0
 
 
 class Evaluation(Group):

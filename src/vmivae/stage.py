@@ -1,28 +1,37 @@
-"""What every stage script shares: one line instead of a traceback, an exit code, progress."""
+"""What every stage script shares: one line instead of a traceback, an exit code, progress, checkpoints."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from vmivae.errors import UserError
+from vmivae.errors import Interrupted, UserError
+
+if TYPE_CHECKING:
+    from vmivae.checkpoint import Checkpoint
 
 
 def run(*commands: Callable[..., None]) -> None:
     """Run a function as a Typer command, or several as the subcommands of one.
 
     A `UserError` is printed as one line on stderr and exits with its code (2 for bad input). So is what the
-    system says of a file or folder: a full disk, a file where a folder belongs. An interruption exits
-    with 130.
+    system says of a file or folder: a full disk, a file where a folder belongs. SIGINT and SIGTERM end it
+    with 130 and 143 and a line that says how to go on.
     """
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     for command in commands:
-        app.command()(command)
+        app.command()(_interruptible(command))
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         app()
     except UserError as error:
@@ -31,6 +40,54 @@ def run(*commands: Callable[..., None]) -> None:
     except OSError as error:
         print(f"error: {error.filename or 'files'}: {error.strerror or error}", file=sys.stderr)
         sys.exit(UserError.exit_code)
+
+
+def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(command)
+    def run_it(*arguments: object, **options: object) -> None:
+        try:
+            command(*arguments, **options)
+        except KeyboardInterrupt as error:
+            print("interrupted: `dvc repro` (or the same `dvc exp run`) goes on", file=sys.stderr)
+            sys.exit(error.exit_code if isinstance(error, Interrupted) else 130)
+
+    return run_it
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise Interrupted(number)
+
+
+@contextmanager
+def checkpoints(name: str, seconds: float) -> Iterator[Checkpoint]:
+    """Checkpoints of a stage of dvc.yaml, below .vmivae/checkpoints at the main checkout's root.
+
+    They belong to the stage's parameters, inputs and code, and to the device and PyTorch at hand, and are
+    locked: see `vmivae.checkpoint.checkpoints`. Where they cannot be kept, the stage runs without.
+
+    Args:
+        name: of the stage.
+        seconds: `train.checkpoint_seconds`.
+    """
+    import torch
+
+    from vmivae import checkpoint
+    from vmivae.model.device import choose_device
+    from vmivae.tracking.configuration import Configuration
+    from vmivae.tracking.store import main_root
+    from vmivae.tracking.tree import Tree
+
+    folder = main_root() / ".vmivae" / "checkpoints"
+    try:
+        key = Configuration(Tree.folder()).stage_key(name)
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError:
+        # The stage will say itself which of its inputs is missing.
+        yield checkpoint.NO_CHECKPOINT
+        return
+    key = hashlib.sha256(f"{key} {torch.__version__} {choose_device()}".encode()).hexdigest()
+    with checkpoint.checkpoints(folder / f"{name}-{key[:16]}", seconds) as kept:
+        yield kept
 
 
 class ProgressReporter:

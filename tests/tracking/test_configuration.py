@@ -16,6 +16,7 @@ def test_key_ignores_tracking_comments_and_results(checkout):
     checkout.prepare()
     before = _keys(checkout)
     checkout.set("tracking.experiment", "other")
+    checkout.set("train.checkpoint_seconds", 5)
     params = checkout.root / "params.yaml"
     params.write_text("# a remark\n" + params.read_text())
     checkout.train()
@@ -47,6 +48,31 @@ def test_key_changes_with_params_code_and_data(checkout, change, trains):
     new_key, new_training_key = _keys(checkout)
     assert new_key != key
     assert (new_training_key != training_key) == trains
+
+
+def test_a_stages_key_changes_with_its_own_params_inputs_and_code(checkout):
+    def keys():
+        configuration = Configuration(Tree.folder(checkout.root))
+        return [configuration.stage_key(name) for name in ("train", "estimate_mi")]
+
+    def changed(change):
+        before = keys()
+        change()
+        return [old != new for old, new in zip(before, keys(), strict=True)]
+
+    checkout.prepare()
+    checkout.train()
+    assert len(set(keys())) == 2
+    assert changed(lambda: checkout.set("mutual_information.samples", 17)) == [False, True]
+    assert changed(lambda: checkout.set("objective.gamma", 31.0)) == [True, False]
+    assert changed(lambda: checkout.set("train.checkpoint_seconds", 5)) == [False, False]
+    assert changed(lambda: checkout.set("evaluation.importance_samples", 3)) == [False, False]
+    assert changed(lambda: checkout.write("src/vmivae/training/loop.py", "x = 1\n")) == [True, False]
+    assert changed(lambda: checkout.train(seed=1)) == [False, True]
+    assert changed(lambda: checkout.prepare(data_hash="b" * 64)) == [True, True]
+    # How the pixels are drawn is in the card, and not in the hash of the images.
+    card = checkout.root / "data/prepared/data_card.json"
+    assert changed(lambda: card.write_text(card.read_text().replace("none", "dynamic"))) == [True, True]
 
 
 def test_upstream_follows_the_outputs(checkout):

@@ -12,16 +12,17 @@ from typing import Any
 
 import yaml
 
-from vmivae.params import flatten
+from vmivae.params import NO_PART_IN_RESULTS, flatten
 from vmivae.tracking.tree import Tree
 
-DATA_CARD = "data/prepared/data_card.json"
+PREPARED = "data/prepared"
+DATA_CARD = f"{PREPARED}/data_card.json"
 CODE = ("src/", "stages")
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of dvc.yaml: what it reads and writes, and the groups of params.yaml that it depends on."""
+    """A stage of dvc.yaml: what it reads and writes, and the groups and keys of params.yaml it depends on."""
 
     name: str
     deps: tuple[str, ...]
@@ -57,16 +58,26 @@ class Configuration:
 
     @cached_property
     def key(self) -> str:
-        """SHA-256 of params.yaml without `tracking`, the data's hash, and the code that stages depend on."""
-        groups = [group for group in self.params if group != "tracking"]
-        return self._digest(groups, self.stages)
+        """SHA-256 of the parameters, the data's hash, and the code that stages depend on.
+
+        Parameters that decide nothing about results are left out.
+        """
+        names = [name for name in flatten(self.params) if not name.startswith(NO_PART_IN_RESULTS)]
+        return self._digest(names, self.stages)
 
     @cached_property
     def training_key(self) -> str:
         """The same over what the trained model depends on: equal for rows that share their model."""
         upstream = self.upstream("train")
-        groups = {group for name in upstream for group in self.stages[name].params}
-        return self._digest(groups, upstream)
+        names = {param for name in upstream for param in self.stages[name].params}
+        return self._digest(names, upstream)
+
+    def stage_key(self, name: str) -> str:
+        """SHA-256 of what decides the results of one stage: its parameters, its inputs and its code."""
+        stage = self.stages[name]
+        # The card stands for the prepared set, which can be large.
+        inputs = [dep for dep in stage.deps if not dep.startswith((*CODE, PREPARED))]
+        return self._digest(stage.params, [name], [DATA_CARD, *inputs])
 
     def upstream(self, name: str) -> list[str]:
         """The stage and every stage whose outputs it needs, first things first."""
@@ -94,15 +105,22 @@ class Configuration:
         """Every value of params.yaml as text under its dotted key."""
         return {name: _text(value) for name, value in flatten(self.params).items()}
 
-    def _digest(self, groups: Iterable[str], stages: Iterable[str]) -> str:
+    def _digest(self, params: Iterable[str], stages: Iterable[str], inputs: Iterable[str] = ()) -> str:
         deps = {dep for name in stages for dep in self.stages[name].deps if dep.startswith(CODE)}
-        files = {file for dep in deps for file in self.tree.files(dep)}
+        files = {file for dep in (*deps, *inputs) for file in self.tree.files(dep)}
         content = {
-            "params": {group: self.params[group] for group in groups},
+            "params": {name: self._param(name) for name in params},
             "data": self.data_hash,
             "code": {file: hashlib.sha256(self.tree.read_bytes(file)).hexdigest() for file in files},
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def _param(self, name: str) -> Any:
+        """A value of params.yaml, or a group of them, by its dotted name; None if it is not there."""
+        value: Any = self.params
+        for key in name.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
 
 
 def configuration_key(root: str | Path = ".") -> str:

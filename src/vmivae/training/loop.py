@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vmivae.checkpoint import NO_CHECKPOINT, Checkpoint, State, adam_state, restore_adam
 from vmivae.errors import NonFiniteError, ParameterError
 from vmivae.model import VAE
 from vmivae.model.device import choose_device
@@ -87,6 +88,7 @@ def train(
     draw: Draw | None = None,
     on_epoch: Callable[[int, dict[str, float]], None] | None = None,
     progress: Progress | None = None,
+    checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> History:
     """Train `model` in place; it ends on the device that `config` names, in evaluation mode.
 
@@ -104,10 +106,12 @@ def train(
         on_epoch: called after each epoch with the step and the values of its row in `History`, and with
             `images_per_second`.
         progress: called now and then with `("training", step, steps, state)`.
+        checkpoint: training goes on from what it holds and ends with the same weights and rows.
 
     Raises:
         ParameterError: fewer images than one batch, or a device or compiler that this machine does not have.
         NonFiniteError: a loss or gradient became NaN or infinite; names the step and the term.
+        Interrupted: a signal came; what was reached is in `checkpoint`.
     """
     if len(images) < config.batch_size:
         raise ParameterError(
@@ -131,10 +135,40 @@ def train(
     names = [*(f"kl_{unit}" for unit in model.latents.units), "distortion", "loss", "gradient norm"]
 
     rows: list[Row] = []
-    seconds: list[float] = []
+    record = torch.empty(per_epoch, len(names), device=device)
+    order_state = orders.get_state()
+    epoch, done = 0, 0
+    timed, seconds = 0, 0.0
+
+    def state() -> State:
+        """After `done` steps of an epoch; never one that training could not go on from."""
+        looked = done - done % LOOK_EVERY
+        _require_finite(record[looked:done], names, epoch * per_epoch + looked)
+        return {
+            "epoch": epoch,
+            "done": done,
+            "rows": rows,
+            "timed": timed,
+            "seconds": seconds,
+            "record": record,
+            "weights": model.state_dict(),
+            "adam": adam_state(optimizer),
+            "orders": order_state,
+            "noises": noises.get_state(),
+        }
+
+    if saved := checkpoint.load("training", state()):
+        epoch, done, rows = saved["epoch"], saved["done"], saved["rows"]
+        timed, seconds = saved["timed"], saved["seconds"]
+        record.copy_(saved["record"])
+        model.load_state_dict(saved["weights"])
+        restore_adam(optimizer, saved["adam"])
+        orders.set_state(saved["orders"])
+        noises.set_state(saved["noises"])
     with _deterministic(device):
-        for epoch in range(config.epochs):
-            began = time.perf_counter()
+        while epoch < config.epochs:
+            began, before = time.perf_counter(), done
+            order_state = orders.get_state()
             order = torch.randperm(len(images), generator=orders).to(device)
             batches = order[: per_epoch * config.batch_size].view(per_epoch, config.batch_size)
             start = epoch * per_epoch
@@ -142,8 +176,7 @@ def train(
                 (temperature(step), *objective.capacity(step)) for step in range(start, start + per_epoch)
             ]
             schedule = torch.tensor([[value or 0.0 for value in row] for row in schedules], device=device)
-            record = torch.empty(per_epoch, len(names), device=device)
-            for i in range(per_epoch):
+            for i in range(before, per_epoch):
                 batch = pixels[batches[i]]
                 if draw is not None:
                     batch = draw(batch, noises)
@@ -155,22 +188,27 @@ def train(
                 optimizer.step()
                 record[i, :-1] = values
                 record[i, -1] = norm
-                if i + 1 == per_epoch or (i + 1) % LOOK_EVERY == 0:
+                done = i + 1
+                if done == per_epoch or done % LOOK_EVERY == 0:
                     first = i - i % LOOK_EVERY
-                    _require_finite(record[first : i + 1], names, start + first)
+                    _require_finite(record[first:done], names, start + first)
                     if progress is not None:
-                        progress("training", start + i + 1, steps, f"loss {record[i, -2].item():.1f}")
+                        progress("training", start + done, steps, f"loss {record[i, -2].item():.1f}")
+                checkpoint.offer("training", state)
             row = _row(
                 epoch + 1, start + per_epoch, record[:, :-1], names, schedules, model.latents.continuous
             )
             rows.append(row)
-            seconds.append(time.perf_counter() - began)
+            trained, took = (per_epoch - before) * config.batch_size, time.perf_counter() - began
+            timed, seconds = timed + trained, seconds + took
             if on_epoch is not None:
                 shown = {name: v for name, v in row.items() if v is not None and name != "step"}
-                speed = per_epoch * config.batch_size / seconds[-1]
-                on_epoch(start + per_epoch, shown | {"images_per_second": speed})
+                on_epoch(start + per_epoch, shown | {"images_per_second": trained / took})
+            epoch, done = epoch + 1, 0
+        order_state = orders.get_state()
+    checkpoint.finish("training", state)
     model.eval()
-    return History(rows, steps * config.batch_size / sum(seconds))
+    return History(rows, timed / seconds)
 
 
 def choose_precision(precision: str, device: torch.device, steps: int) -> torch.dtype:
