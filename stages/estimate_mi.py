@@ -8,7 +8,7 @@ import torch
 
 from vmivae import load_params, load_vae, stage, tracking
 from vmivae.data import load_prepared
-from vmivae.files import write_csv, write_json
+from vmivae.files import together, write_csv, write_json
 from vmivae.mutual_information import EstimateConfig, estimate, save_q_network
 
 
@@ -23,11 +23,12 @@ def main() -> None:
         result = estimate(
             model, images, EstimateConfig.from_dict(settings), seed=params.seed, progress=progress
         )
-        save_q_network(result.q_network, Path("models/q_network"))
-        write_csv(Path("plots/q_network.csv"), [asdict(row) for row in result.history])
-        write_csv(Path("plots/information.csv"), result.rows())
-        write_csv(Path("plots/interval.csv"), result.curve)
-        write_json(Path("metrics/mi.json"), result.to_dict())
+        with together():
+            save_q_network(result.q_network, Path("models/q_network"))
+            write_csv(Path("plots/q_network.csv"), [asdict(row) for row in result.history])
+            write_csv(Path("plots/information.csv"), result.rows())
+            write_csv(Path("plots/interval.csv"), result.curve)
+            write_json(Path("metrics/mi.json"), result.to_dict())
 
 
 if __name__ == "__main__":

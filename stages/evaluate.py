@@ -5,7 +5,7 @@ from pathlib import Path
 from vmivae import load_params, load_vae, stage, tracking
 from vmivae.data import load_prepared
 from vmivae.evaluation import evaluate, write_codes
-from vmivae.files import write_csv, write_json
+from vmivae.files import together, write_csv, write_json
 
 
 def main() -> None:
@@ -17,9 +17,10 @@ def main() -> None:
         samples = params.evaluation.importance_samples
         result = evaluate(model, data.train, data.test, samples, params.seed, progress=progress)
         labels = {"train": data.train.labels, "test": data.test.labels}
-        write_codes(Path("data/codes"), result.codes, labels)
-        write_csv(Path("plots/units.csv"), result.units)
-        write_json(Path("metrics/evaluation.json"), result.metrics)
+        with together():
+            write_codes(Path("data/codes"), result.codes, labels)
+            write_csv(Path("plots/units.csv"), result.units)
+            write_json(Path("metrics/evaluation.json"), result.metrics)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 """Prepare the images of params.yaml; write data/prepared."""
 
+import sys
+
 from vmivae import stage, tracking
+from vmivae.console import say
 from vmivae.data import prepare
 from vmivae.params import load_params
 
@@ -9,7 +12,7 @@ def main() -> None:
     params = load_params()
     with tracking.stage("prepare", params), stage.ProgressReporter() as progress:
         card = prepare("data/prepared", **params.data.model_dump(), progress=progress)
-    print(card)
+    say(card, sys.stdout)
 
 
 if __name__ == "__main__":

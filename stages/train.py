@@ -7,7 +7,7 @@ import torch
 
 from vmivae import load_params, stage, tracking
 from vmivae.data import binarized, load_prepared
-from vmivae.files import write_csv, write_json
+from vmivae.files import together, write_csv, write_json
 from vmivae.model import VAE, LatentSpec, save_vae
 from vmivae.training import TrainConfig, make_objective, train
 
@@ -36,9 +36,10 @@ def main() -> None:
             checkpoint=checkpoint,
         )
         run.timing("images_per_second", history.images_per_second)
-        save_vae(model, Path("models/vae"))
-        write_csv(Path("plots/training.csv"), history.rows)
-        write_json(Path("metrics/train.json"), history.summary())
+        with together():
+            save_vae(model, Path("models/vae"))
+            write_csv(Path("plots/training.csv"), history.rows)
+            write_json(Path("metrics/train.json"), history.summary())
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from vmivae.files import read_json, replace_directory, replace_file, write_csv, write_json
+from vmivae.errors import NonFiniteError
+from vmivae.files import read_json, replace_directory, replace_file, together, write_csv, write_json
 
 
 def names(folder):
@@ -96,8 +97,8 @@ def test_json_round_trip_and_no_numbers_that_json_lacks(tmp_path):
     assert path.read_text("utf-8").endswith("}\n")
     assert "é" in path.read_text("utf-8")
     for wrong in (math.nan, math.inf):
-        with pytest.raises(ValueError, match="not JSON compliant"):
-            write_json(path, {"a": wrong})
+        with pytest.raises(NonFiniteError, match=rf"numbers\.json: a\.b\[1\]\.c is {wrong}"):
+            write_json(path, {"a": {"b": [1.0, {"c": wrong}]}})
     assert json.loads(path.read_text("utf-8")) == content
 
 
@@ -111,3 +112,27 @@ def test_csv_rows_share_their_keys(tmp_path):
     with pytest.raises(ValueError, match="not in fieldnames"):
         write_csv(tmp_path / "rows.csv", [{"a": 1}, {"a": 1, "b": 2}])
     assert names(tmp_path) == []
+
+
+def test_replaced_together_or_not_at_all(tmp_path):
+    def write(number, fail=False):
+        with together():
+            write_json(tmp_path / "metrics/a.json", {"number": number})
+            with replace_directory(tmp_path / "models/vae") as folder:
+                write_json(folder / "model.json", {"number": number})
+            write_csv(tmp_path / "plots/b.csv", [{"number": number}])
+            assert not (tmp_path / "plots/b.csv").exists() or fail
+            if fail:
+                raise OSError(28, "No space left on device")
+
+    write(1)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert sorted(path.name for path in before) == ["a.json", "b.csv", "model.json"]
+    with pytest.raises(OSError, match="No space left"):
+        write(2, fail=True)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    (tmp_path / "plots/b.csv").unlink()
+    write(3)
+    assert read_json(tmp_path / "models/vae/model.json") == {"number": 3}
+    assert read_json(tmp_path / "metrics/a.json") == {"number": 3}
+    assert names(tmp_path / "models") == ["vae"]

@@ -71,3 +71,48 @@ def test_away_from_a_terminal_progress_is_a_line_now_and_then_and_at_the_end(cap
 def test_what_the_system_says_of_a_file_is_one_line():
     done = run('raise FileExistsError(17, "File exists", "plots")')
     assert (done.returncode, done.stderr) == (2, "error: plots: File exists\n")
+
+
+def test_an_error_is_one_line_that_leaves_the_terminal_alone():
+    done = run(r'raise errors.DataError("a\nb\x1b[31m\udcff: has no pictures")')
+    assert (done.returncode, done.stderr) == (2, "error: a b\\x1b[31m\\udcff: has no pictures\n")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        'MemoryError("Unable to allocate 7 TiB")',
+        """RuntimeError("DefaultCPUAllocator: can't allocate memory")""",
+    ],
+)
+def test_a_lack_of_memory_is_one_line(error):
+    done = run(f"raise {error}")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: memory: not enough for these images and parameters (")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("streams", [">/dev/full", "| true", ">&-", "2>/dev/full", "2>&-", ">&- 2>&-"])
+def test_where_nobody_reads_the_work_goes_on(tmp_path, streams):
+    script = tmp_path / "stage.py"
+    script.write_text(f"""
+import sys, time
+from pathlib import Path
+sys.path.insert(0, {str(SOURCE)!r})
+from vmivae import stage
+from vmivae.console import say
+def main() -> None:
+    with stage.ProgressReporter(seconds=0) as progress:
+        time.sleep(0.1)
+        for step in range(3):
+            progress("training", step, 3, "loss 1.0")
+            say("a card", sys.stdout)
+    Path("done").touch()
+if __name__ == "__main__":
+    stage.run(main)
+""")
+    command = f"{sys.executable} {script} {streams} ; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, (tmp_path / "done").exists()) == (0, True)
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr

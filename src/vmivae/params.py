@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import math
 import re
+import unicodedata
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from vmivae.errors import ParameterError
 
@@ -35,6 +37,7 @@ UNSPLIT_SOURCES = ("mnist5k", "digits", "folder", "npz")
 NO_PART_IN_RESULTS = ("tracking.", "train.checkpoint_seconds")
 """What the dotted keys begin with that decide nothing about results."""
 MAX_STEPS = 10**9
+MAX_FILE_BYTES = 100_000
 
 
 class Group(BaseModel):
@@ -47,6 +50,13 @@ def _listed(values: Any) -> Any:
     return tuple(values) if isinstance(values, list) else values
 
 
+def _plain(text: str) -> str:
+    if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in text):
+        raise PydanticCustomError("text", "text without control characters")
+    return text
+
+
+Plain = AfterValidator(_plain)
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Steps = Annotated[int, Field(ge=1, le=MAX_STEPS)]
@@ -55,7 +65,7 @@ Classes = Annotated[int, Field(ge=2, le=1000)]
 
 class Data(Group):
     source: Literal[SOURCES]  # type: ignore[valid-type]
-    root: Annotated[str, Field(min_length=1)]
+    root: Annotated[str, Field(min_length=1, max_length=4096), Plain]
     image_size: Annotated[int, Field(ge=4, le=512)]
     channels: Literal["auto", "grey", "rgb"]
     binarize: Literal["none", "threshold", "dynamic"]
@@ -148,7 +158,7 @@ class MutualInformation(Group):
 
 
 class Tracking(Group):
-    experiment: Annotated[str, Field(min_length=1, max_length=250)]
+    experiment: Annotated[str, Field(min_length=1, max_length=250), Plain]
 
 
 class Params(Group):
@@ -178,6 +188,8 @@ def load_params(path: str | Path = "params.yaml") -> Params:
     """
     path = Path(path)
     try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise ParameterError(f"{path}: is larger than the {MAX_FILE_BYTES} bytes that are accepted")
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ParameterError(f"{path}: cannot be read ({_reason(error)})") from None
@@ -336,7 +348,8 @@ def _location(fault: ErrorDetails, content: Any) -> Location:
 
 def _dotted(location: Location) -> str:
     text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in location)
-    return " ".join(text.lstrip(".").split()) or "the file"
+    line = "".join(letter if letter.isprintable() else " " for letter in text.lstrip("."))
+    return " ".join(line.split()) or "the file"
 
 
 def _below(location: Location, above: Location) -> bool:
@@ -406,7 +419,9 @@ def _shown(value: Any) -> str:
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         value = int(value)
     try:
-        text = json.dumps(value, ensure_ascii=False, default=str)
+        # Piece by piece, as YAML's aliases make values of any size out of a few lines.
+        pieces = json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value)
+        text = "".join(islice(pieces, 200))
     except (TypeError, ValueError, RecursionError):
         text = f"a {type(value).__name__}"
     if not isinstance(value, str) or _is_plain(value):

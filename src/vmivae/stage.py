@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from vmivae.console import line, say
 from vmivae.errors import Interrupted, UserError
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ def run(*commands: Callable[..., None]) -> None:
     """Run a function as a Typer command, or several as the subcommands of one.
 
     A `UserError` is printed as one line on stderr and exits with its code (2 for bad input). So is what the
-    system says of a file or folder: a full disk, a file where a folder belongs. SIGINT and SIGTERM end it
-    with 130 and 143 and a line that says how to go on.
+    system says of a file or folder (a full disk, a file where a folder belongs) and of memory. SIGINT and
+    SIGTERM end it with 130 and 143 and a line that says how to go on.
     """
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     for command in commands:
@@ -35,11 +36,27 @@ def run(*commands: Callable[..., None]) -> None:
     try:
         app()
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _fail(error, error.exit_code)
     except OSError as error:
-        print(f"error: {error.filename or 'files'}: {error.strerror or error}", file=sys.stderr)
-        sys.exit(UserError.exit_code)
+        _fail(f"{error.filename or 'files'}: {error.strerror or error}")
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        _fail(f"memory: not enough for these images and parameters ({error})")
+
+
+def _fail(reason: object, code: int = UserError.exit_code) -> None:
+    say(f"error: {line(reason)}", sys.stderr)
+    sys.exit(code)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    # PyTorch has a type of its own for a full accelerator, and for a full host only these words.
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or "can't allocate memory" in str(error)
+    )
 
 
 def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
@@ -48,7 +65,7 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(*arguments, **options)
         except KeyboardInterrupt as error:
-            print("interrupted: `dvc repro` (or the same `dvc exp run`) goes on", file=sys.stderr)
+            say("interrupted: `dvc repro` (or the same `dvc exp run`) goes on", sys.stderr)
             sys.exit(error.exit_code if isinstance(error, Interrupted) else 130)
 
     return run_it
@@ -132,4 +149,4 @@ class ProgressReporter:
         now = time.monotonic()
         if done >= total or now - self._last >= self._seconds:
             self._last = now
-            print(f"{what}: {done}/{total} {state}".rstrip(), file=sys.stderr, flush=True)
+            say(f"{what}: {done}/{total} {state}".rstrip(), sys.stderr)

@@ -6,7 +6,9 @@ The binary version, from the same page, holds the same images as plain bytes.
 
 from __future__ import annotations
 
+import gzip
 import tarfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,6 +28,9 @@ _TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 _TEST = ("test_batch.bin",)
 _CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _RECORD = 1 + 3 * 32 * 32
+# Twice what the largest file in the archive has, and twice as many files.
+_MEMBER_BYTES = 2 * 10_000 * _RECORD
+_MEMBERS = 16
 
 
 def load_cifar10(root: Path) -> Source:
@@ -67,17 +72,28 @@ def _read_file(path: Path) -> bytes:
 def _read_archive(path: Path, files: Sequence[str]) -> dict[str, tuple[Path, bytes]]:
     content = {}
     try:
-        with tarfile.open(path) as archive:
-            for member in iter(archive.next, None):
+        with _Bounded(path) as unzipped, tarfile.open(fileobj=unzipped, mode="r:") as archive:
+            for number, member in enumerate(iter(archive.next, None), start=1):
+                if number > _MEMBERS or member.size > _MEMBER_BYTES:
+                    raise ValueError(f"{_MEMBERS} files of {_MEMBER_BYTES} bytes are accepted")
                 file = Path(member.name).name
-                if file in files and member.isfile() and member.size <= MAX_ARRAY_BYTES:
+                if file in files and member.isfile():
                     content[file] = (path / file, archive.extractfile(member).read())  # type: ignore[union-attr]
-    except (OSError, EOFError, tarfile.TarError) as error:
+    except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error) as error:
         raise DataError(f"{path}: is a truncated or damaged archive ({error})") from None
     absent = [file for file in files if file not in content]
     if absent:
         raise DataError(f"{path}: does not contain {', '.join(absent)}")
     return content
+
+
+class _Bounded(gzip.GzipFile):
+    """A gzip file of which no more than an archive's file is read at once, whatever tar headers declare."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or not 0 <= size <= _MEMBER_BYTES:
+            raise ValueError(f"at most {_MEMBER_BYTES} bytes are read at once")
+        return super().read(size)
 
 
 def _image_set(batches: Sequence[tuple[Path, bytes]]) -> ImageSet:

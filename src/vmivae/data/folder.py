@@ -79,8 +79,12 @@ def _layout(folder: Path, root: Path) -> dict[str, list[Path]]:
 
 
 def _pictures_below(folder: Path, root: Path) -> list[Path]:
-    files, folders = _listed(folder, root)
-    return files + [path for deeper in folders for path in _pictures_below(deeper, root)]
+    found, waiting = [], [folder]
+    while waiting:
+        files, folders = _listed(waiting.pop(), root)
+        found += files
+        waiting += reversed(folders)
+    return found
 
 
 def _listed(folder: Path, root: Path) -> tuple[list[Path], list[Path]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import math
+import warnings
 import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from vmivae.data.image_set import ImageSet, Source
-from vmivae.data.limits import MAX_ARRAY_BYTES
+from vmivae.data.limits import MAX_ARRAY_BYTES, MAX_NAME_CHARACTERS
 from vmivae.errors import DataError
 
 # What an array may be called; x and y are Keras's names, the last ones those of dSprites.
@@ -24,6 +25,8 @@ _NAMES = {
     "factor_names": ("factor_names",),
 }
 _CHUNK = 1024
+# NumPy itself reads a header of any length into memory before it refuses one that is too long.
+_HEADER_BYTES = 10_000
 
 
 def load_npz(root: Path) -> Source:
@@ -54,8 +57,11 @@ def load_npz(root: Path) -> Source:
                 )
             splits = [_Split(arrays, split) for split in (("train", "test") if own_split else (None,))]
             names = arrays.read("factor_names", None)
-    except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path}: is damaged or no .npz file ({' '.join(str(error).split())})") from None
+    except DataError:
+        raise
+    except Exception as error:  # damaged archives and headers make their readers raise anything
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"{path}: is damaged or no .npz file ({reason})") from None
     for part in ("labels", "factors", "shape"):
         _check_agreement(path, part, splits)
     _scale_binary(splits)
@@ -77,7 +83,7 @@ class _Arrays:
     def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
         self.path = path
         self._archive = archive
-        self.names = [name.removesuffix(".npy") for name in archive.namelist()]
+        self.names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
 
     def key(self, part: str, split: str | None) -> str | None:
         """The name under which the file has `part` of `split`."""
@@ -94,10 +100,12 @@ class _Arrays:
         key = self.key(part, split)
         if key is None:
             return None
-        with self._archive.open(f"{key}.npy") as file:
-            version = npy.read_magic(file)
+        with self._archive.open(f"{key}.npy") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            start = io.BytesIO(file.read(_HEADER_BYTES))
+            version = npy.read_magic(start)
             header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-            shape, _, dtype = header(file)
+            shape, _, dtype = header(start)
         if dtype.hasobject:
             raise DataError(f"{self.path}: {key} holds Python objects, which are never unpickled")
         size = math.prod(shape) * dtype.itemsize
@@ -105,9 +113,14 @@ class _Arrays:
             raise DataError(
                 f"{self.path}: {key} declares {size} bytes, more than the {MAX_ARRAY_BYTES} accepted"
             )
+        if dtype.kind in "US" and dtype.itemsize > MAX_NAME_CHARACTERS * (4 if dtype.kind == "U" else 1):
+            raise DataError(
+                f"{self.path}: {key} declares texts of more than {MAX_NAME_CHARACTERS} characters"
+            )
         if size > self._archive.getinfo(f"{key}.npy").file_size:
             raise DataError(f"{self.path}: {key} is truncated, its shape {shape} needs {size} bytes")
-        with self._archive.open(f"{key}.npy") as file:
+        with self._archive.open(f"{key}.npy") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
             array: NDArray[Any] = npy.read_array(file, allow_pickle=False)
         return array
 
@@ -170,7 +183,7 @@ def _file(root: Path) -> Path:
                 f"{root}: not found; with data.source: npz, data.root names the .npz file or its folder"
             )
         return root
-    files = sorted(root.glob("*.npz"))
+    files = sorted(file for file in root.glob("*.npz") if file.is_file())
     if len(files) != 1:
         names = ", ".join(file.name for file in files) or "none"
         raise DataError(f"{root}: must hold one .npz file, got {names}; data.root may name the file itself")
@@ -238,9 +251,12 @@ def _number_labels(path: Path, splits: list[_Split]) -> tuple[str, ...] | None:
     if len(texts) > 1:
         raise DataError(f"{path}: labels must be text in both splits or numbers in both")
     if texts == {True}:
-        labels = [
-            np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values for values in labels
-        ]
+        try:
+            labels = [
+                np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values for values in labels
+            ]
+        except UnicodeDecodeError:
+            raise DataError(f"{path}: labels must be UTF-8 where they are text") from None
     values, numbers = np.unique(np.concatenate(labels), return_inverse=True)
     for split, part in zip(splits, np.split(numbers, [len(labels[0])]), strict=False):
         split.labels = part.astype(np.int64)

@@ -71,6 +71,8 @@ def read_picture(path: Path) -> NDArray[np.uint8]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Image.Image]:
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path}: is no regular file")
     try:
         with warnings.catch_warnings():
             # Pillow only warns of a picture between one and two times its limit, and of damage that it skips.

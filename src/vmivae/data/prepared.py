@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib.format import open_memmap
+from numpy.lib.format import write_array_header_1_0
 from numpy.typing import NDArray
 
 from vmivae.data.binarize import binarized, fixed_generator, thresholded
@@ -124,26 +124,37 @@ def write_prepared(
 ) -> DataCard:
     """Write both splits and the data card, all or nothing; the same input gives the same bytes.
 
-    Images are read, fitted and written one by one into a memory-mapped file.
+    Images are read, fitted and written one by one.
+
+    Raises:
+        DataError: an image cannot be read, or a class or factor has a name that is not text.
     """
     done, total = 0, len(train) + len(test)
+    _check_names(source)
     with replace_directory(path) as folder:
         for split, images in zip(SPLITS, (train, test), strict=True):
             shape = (len(images), channels, image_size, image_size)
-            out = open_memmap(folder / f"{split}_images.npy", mode="w+", dtype=np.uint8, shape=shape)
-            for index in range(len(images)):
-                picture = fitted(images.images[index], image_size, channels)
-                out[index] = thresholded(picture) if binarize == "threshold" else picture
-                done += 1
-                if progress and (done % _CHUNK == 0 or done == total):
-                    progress("images", done, total, source.name)
-            out.flush()
+            # Not memory-mapped: on a full disk that ends the process without a word.
+            with (folder / f"{split}_images.npy").open("wb") as out:
+                write_array_header_1_0(out, {"descr": "|u1", "fortran_order": False, "shape": shape})
+                for index in range(len(images)):
+                    picture = fitted(images.images[index], image_size, channels)
+                    out.write((thresholded(picture) if binarize == "threshold" else picture).tobytes())
+                    done += 1
+                    if progress and (done % _CHUNK == 0 or done == total):
+                        progress("images", done, total, source.name)
             for name, values in (("labels", images.labels), ("factors", images.factors)):
                 if values is not None:
                     np.save(folder / f"{split}_{name}.npy", values.astype("<i8"))
         card = _describe(folder, source, binarize)
         write_json(folder / CARD, asdict(card))
     return card
+
+
+def _check_names(source: Source) -> None:
+    for name in (*(source.classes or ()), *(source.factors or ())):
+        if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise DataError(f"{source.name}: the class or factor {name!a} is not UTF-8 text; rename it")
 
 
 def _describe(folder: Path, source: Source, binarize: str) -> DataCard:

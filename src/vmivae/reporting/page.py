@@ -11,7 +11,7 @@ import jinja2
 import numpy as np
 from markupsafe import Markup
 
-from vmivae.files import replace_directory, replace_file
+from vmivae.files import replace_directory, replace_file, together
 from vmivae.progress import Progress
 from vmivae.reporting import charts, images, tables, words
 from vmivae.reporting.results import Results
@@ -53,11 +53,12 @@ def write_report(
             if progress:
                 progress("figures", done, len(jobs), section)
     page = render(results, sections, parameters, key)
-    with replace_directory(root / "reports/figures") as folder:
-        for picture in (picture for pictures in sections.values() for picture in pictures):
-            (folder / f"{picture.name}.png").write_bytes(picture.png)
-    with replace_file(root / "reports/report.html") as file:
-        file.write_text(page, "utf-8")
+    with together():
+        with replace_directory(root / "reports/figures") as folder:
+            for picture in (picture for pictures in sections.values() for picture in pictures):
+                (folder / f"{picture.name}.png").write_bytes(picture.png)
+        with replace_file(root / "reports/report.html") as file:
+            file.write_text(page, "utf-8")
 
 
 def render(
