@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from vmivae.console import say
 from vmivae.errors import Interrupted
 from vmivae.files import read_json, replace_directory, write_json
 
@@ -341,4 +342,4 @@ def _digest(content: Any, weights: bytes) -> str:
 
 
 def _warn(text: str) -> None:
-    print(f"warning: {text}", file=sys.stderr, flush=True)
+    say(f"warning: {text}", sys.stderr)
