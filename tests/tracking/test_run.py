@@ -126,6 +126,7 @@ def test_live_curves_are_completed_not_doubled(checkout, monkeypatch):
     checkout.prepare()
     with stage("train", checkout.params) as run:
         run.log(10, {"loss": 120.0, "kl_z0": float("nan")})
+        run.wait()
         _, (row,) = _rows(checkout)
         assert row.info.status == "RUNNING"
         assert row.data.metrics["training/loss"] == 120.0

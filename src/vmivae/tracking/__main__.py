@@ -16,6 +16,7 @@ from vmivae.tracking.run import one_line
 from vmivae.tracking.store import ENVIRONMENT, connect, is_server, main_root, shown, tracking_uri
 
 HOST = "127.0.0.1"
+OF_THE_SERVER = {"MLFLOW_LOGGING_LEVEL": "WARNING", "PYTHONWARNINGS": "ignore"}
 
 
 def where() -> None:
@@ -49,7 +50,7 @@ def ui(port: Annotated[int, typer.Option(min=1, max=65535)] = 5000) -> None:
     server = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri]
     server += ["--artifacts-destination", str(root / "mlartifacts")]
     server += ["--host", HOST, "--port", str(port), "--workers", "1"]
-    os.execve(sys.executable, server, os.environ | ENVIRONMENT | {"PYTHONWARNINGS": "ignore"})
+    os.execve(sys.executable, server, os.environ | ENVIRONMENT | OF_THE_SERVER)
 
 
 def sync() -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from vmivae.console import say
 from vmivae.tracking.configuration import Configuration, configuration_key
 from vmivae.tracking.facts import device_facts, present_facts, read_facts, save_facts
 from vmivae.tracking.mirror import (
@@ -23,7 +26,7 @@ from vmivae.tracking.mirror import (
     mirror,
     open_row,
 )
-from vmivae.tracking.store import Store, main_root, open_store, shown, tracking_uri
+from vmivae.tracking.store import Store, is_server, main_root, open_store, shown, tracking_uri
 from vmivae.tracking.tree import Tree
 
 if TYPE_CHECKING:
@@ -31,13 +34,18 @@ if TYPE_CHECKING:
 
 FLUSH_SECONDS = 2.0
 REASON_CHARACTERS = 500
+SERVER_SECONDS = 60.0
+"""How long a stage that has done its work waits for a server to take it."""
+FAILURE_SECONDS = 20.0
+"""How long a stage that has failed waits for the store."""
 
 
 class StageRun:
-    """What a running stage can tell MLflow. Nothing here ever fails the stage.
+    """What a running stage can tell MLflow. Nothing here ever fails the stage, or holds it up at its work.
 
-    After the first thing that the store did not take, one warning is printed and the store is left alone; the
-    next stage, or `make sync`, fills in what is missing from the files.
+    Another thread talks to the store. After the first thing that the store did not take, one warning is
+    printed and the store is left alone; the next stage, or `make sync`, fills in what is missing from the
+    files.
     """
 
     def __init__(self, name: str, params: Params) -> None:
@@ -50,8 +58,9 @@ class StageRun:
         self._points: list[Point] = []
         self._there: dict[str, set[int]] = {}
         self._flushed = time.monotonic()
-        self._live = False
+        self._live = True
         self._failed = False
+        self._aside = _Aside()
         self._facts = present_facts()
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
@@ -59,12 +68,17 @@ class StageRun:
         if not self._live:
             return
         self._points += [
-            (self._prefix + name, float(value), step)
+            (name, float(value), step)
             for name, value in values.items()
             if name not in POSITIONS and math.isfinite(value)
         ]
         if time.monotonic() - self._flushed >= FLUSH_SECONDS:
             self._flush()
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Wait until the store has taken what it was told so far, for `seconds` at most."""
+        if not self._aside.wait(seconds):
+            self._give_up(f"no answer within {seconds:.0f} s")
 
     def timing(self, name: str, seconds: float) -> None:
         """Record a duration or a throughput, which no file of the stage may hold."""
@@ -73,21 +87,21 @@ class StageRun:
     def start(self) -> None:
         """Show the configuration's row as running. Before the data are prepared there is none."""
         if self._name != "prepare":
-            self._attempt(self._open)
+            self._aside.do(self._attempt, self._open)
 
     def finish(self) -> None:
         """Keep the stage's facts and mirror its files and those that it was made from."""
         self._flush()
         self._facts["seconds"] = time.time() - self._facts["started"]
-        self._attempt(self._save_facts)
-        if not self._failed:
-            self._attempt(self._mirror)
+        self._attempt(self._save_facts, always=True)
+        self._aside.do(self._attempt, self._mirror)
+        self.wait(SERVER_SECONDS if is_server(tracking_uri(self._root)) else None)
 
     def fail(self, error: BaseException) -> None:
         """Show the row as failed, or as killed where the stage was interrupted, with the reason."""
         self._flush()
-        if self._run_id and not self._failed:
-            self._attempt(self._mark, error)
+        self._aside.do(self._attempt, self._mark, error)
+        self.wait(FAILURE_SECONDS)
 
     def _open(self) -> None:
         configuration = Configuration(Tree.folder())
@@ -112,7 +126,8 @@ class StageRun:
         finish_row(store, run_id)
 
     def _mark(self, error: BaseException) -> None:
-        assert self._store is not None
+        if self._store is None or not self._run_id:
+            return
         interrupted = isinstance(error, KeyboardInterrupt)
         reason = "interrupted" if interrupted else " ".join(str(error).split()) or type(error).__name__
         text = f"{self._name}: {reason}"[:REASON_CHARACTERS]
@@ -122,11 +137,13 @@ class StageRun:
     def _flush(self) -> None:
         points, self._points = self._points, []
         self._flushed = time.monotonic()
-        if points and not self._failed:
-            self._attempt(self._log, points)
+        if points:
+            self._aside.do(self._attempt, self._log, points)
 
     def _log(self, points: list[Point]) -> None:
-        assert self._store is not None
+        if self._store is None or not self._live:
+            return
+        points = [(self._prefix + name, value, step) for name, value, step in points]
         # A resumed stage draws from its last checkpoint on, over points that are there.
         for name in {name for name, _, _ in points} - self._there.keys():
             self._there[name] = live_steps(self._store, self._run_id, name)
@@ -134,19 +151,48 @@ class StageRun:
             self._store, self._run_id, [point for point in points if point[2] not in self._there[point[0]]]
         )
 
-    def _attempt(self, action: Callable[..., None], *arguments: Any) -> None:
-        """Act; the first thing that goes wrong becomes a warning, and no other attempt is made."""
+    def _attempt(self, action: Callable[..., None], *arguments: Any, always: bool = False) -> None:
+        """Act; the first thing that goes wrong becomes a warning, and after it nothing is attempted."""
+        if self._failed and not always:
+            return
         try:
             action(*arguments)
         except Exception as error:
-            if not self._failed:
-                print(
-                    f"warning: MLflow at {shown(tracking_uri(self._root))} did not take the results "
-                    f"({one_line(error)}); they are in the files, `make sync` mirrors them later",
-                    file=sys.stderr,
-                    flush=True,
-                )
-            self._failed, self._live = True, False
+            self._give_up(one_line(error))
+
+    def _give_up(self, reason: str) -> None:
+        failed, self._failed, self._live = self._failed, True, False
+        if not failed:
+            say(
+                f"warning: MLflow at {shown(tracking_uri(self._root))} did not take the results "
+                f"({reason}); they are in the files, `make sync` mirrors them later",
+                sys.stderr,
+            )
+
+
+class _Aside:
+    """Things done one after the other beside the work, by a thread that ends with it."""
+
+    def __init__(self) -> None:
+        self._waiting: SimpleQueue[tuple[Callable[..., object], tuple[Any, ...]]] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def do(self, action: Callable[..., object], *arguments: Any) -> None:
+        """Have something done after all before it."""
+        if not self._thread.is_alive():
+            self._thread.start()
+        self._waiting.put((action, arguments))
+
+    def wait(self, seconds: float | None) -> bool:
+        """Whether everything so far is done within `seconds`."""
+        done = threading.Event()
+        self.do(done.set)
+        return done.wait(seconds)
+
+    def _run(self) -> None:
+        while True:
+            action, arguments = self._waiting.get()
+            action(*arguments)
 
 
 @contextmanager
@@ -154,7 +200,8 @@ def stage(name: str, params: Params) -> Iterator[StageRun]:
     """Run a stage of dvc.yaml in the current folder under its row in MLflow.
 
     On success the row takes the files that the stage wrote and those they were made from; on an exception it
-    shows the failure, and the exception goes on. A store that is down or slow costs seconds and one warning.
+    shows the failure, and the exception goes on. A store that is down or slow costs a warning, and no more
+    than a minute when the work is done.
 
     Args:
         name: of the stage in dvc.yaml.

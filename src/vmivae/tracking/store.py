@@ -7,7 +7,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from filelock import FileLock
 
@@ -29,7 +29,7 @@ ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_LOGGING_LEVEL": "CRITICAL",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "GIT_PYTHON_REFRESH": "quiet",
 }
@@ -56,6 +56,11 @@ def tracking_uri(root: Path) -> str:
     if "://" not in uri and not uri.startswith(("file:", "databricks")):
         return str(root / uri)
     return uri
+
+
+def database(uri: str) -> Path | None:
+    """The file of an SQLite store; None for any other."""
+    return Path(uri.removeprefix("sqlite:///").split("?")[0]) if uri.startswith("sqlite:///") else None
 
 
 def is_server(uri: str) -> bool:
@@ -96,8 +101,31 @@ class Store:
         )
 
 
+class _InTurn:
+    """An MLflow client that does one thing at a time, over all processes that use the same store.
+
+    SQLite lets a reader that turns writer fail at once ("database is locked") where another did the same.
+    """
+
+    def __init__(self, client: MlflowClient, lock: FileLock) -> None:
+        self._client, self._lock = client, lock
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            with self._lock:
+                return method(*arguments, **options)
+
+        return call
+
+
 def connect(root: Path) -> tuple[MlflowClient, FileLock]:
-    """A client of the main checkout's store, whose tables are there from now on, and the store's lock."""
+    """A client of the main checkout's store, whose tables are there from now on, and the store's lock.
+
+    The lock lies in the folder .vmivae beside an SQLite file, which several checkouts may share, and at the
+    main checkout's root otherwise.
+    """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     from mlflow import MlflowClient
@@ -106,14 +134,15 @@ def connect(root: Path) -> tuple[MlflowClient, FileLock]:
     logging.getLogger("mlflow").setLevel(os.environ["MLFLOW_LOGGING_LEVEL"])
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
-    folder = root / ".vmivae"
+    file = database(tracking_uri(root))
+    folder = (file.parent if file else root) / ".vmivae"
     folder.mkdir(exist_ok=True)
     lock = FileLock(folder / "store.lock", timeout=LOCK_SECONDS)
     with lock:
         # The tables are made by the client itself, or by its first use.
         client = MlflowClient(tracking_uri(root))
         client.search_experiments(max_results=1)
-    return client, lock
+    return (cast("MlflowClient", _InTurn(client, lock)) if file else client), lock
 
 
 def open_store(root: Path, experiment: str) -> Store:
@@ -126,7 +155,8 @@ def open_store(root: Path, experiment: str) -> Store:
     client, lock = connect(root)
     # MLflow's own default for artifacts is a folder where the process happens to be.
     server = is_server(tracking_uri(root))
-    artifacts = None if server else str(root / "mlartifacts" / experiment.replace("/", "_"))
+    name = "_" if experiment in (".", "..") else experiment.replace("/", "_")
+    artifacts = None if server else str(root / "mlartifacts" / name)
     with lock:
         found = client.get_experiment_by_name(experiment)
         if found is None:
