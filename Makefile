@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup repro test lint ui sync lock clean
+.PHONY: help setup repro test lint ui sync lock bench-mi clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ ui: $(READY) ## open MLflow on 127.0.0.1 (PORT=5000)
 
 sync: $(READY) ## mirror the results of the workspace and of every DVC experiment to MLflow
 	@python -m vmivae.tracking sync
+
+bench-mi: $(READY) ## benchmark the information estimators (ARGS="'linear-*'" for some of the cases)
+	@PYTHONPATH=src python benchmarks/mutual_information.py $(ARGS)
 
 lock: $(READY) ## resolve requirements.lock anew from pyproject.toml
 	@python -m pip install --quiet uv

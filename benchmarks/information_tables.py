@@ -10,6 +10,7 @@ from typing import Any
 from vmivae.files import replace_file
 
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
+MARK = " †"
 HEADING = "# Benchmark of the information estimators\n"
 
 Row = Mapping[str, Any]
@@ -64,13 +65,16 @@ def _estimates(rows: Mapping[str, Row], cases: list[str]) -> str:
             f"{row['gap']:.3f}",
             f"{row['width']:.3f}",
             {True: "yes", False: "**no**", None: "–"}[covers(row)],
-            f"{row['effective_sample_size']:.0f} of {row['proposals']}",
+            f"{row['effective_sample_size']:.0f} of {row['levels'][-1]['fine']}"
+            + MARK * bool(row["warnings"]),
             f"{row['seconds']:.0f}",
         ]
         for row in shown
     ]
     header = ["case", "Q", "truth", "BA", "L", "U", "gap", "width", "truth inside", "ESS", "seconds"]
     said = f"The interval contains the truth in {sum(known)} of the {len(known)} rows where it is known."
+    if any(row["warnings"] for row in shown):
+        said += f" A row with a{MARK} comes with the estimator's warning that Q fits poorly."
     return _section("Intervals", header, body, said)
 
 

@@ -18,7 +18,7 @@ from information_cases import Case, SkippedCase, TrainedModels, all_cases
 from information_tables import fill, tables
 
 from vmivae import stage
-from vmivae.errors import ParameterError
+from vmivae.errors import DataError, ParameterError
 from vmivae.files import read_json, write_json
 from vmivae.mutual_information import EstimateConfig, ImportanceConfig, estimate
 
@@ -69,6 +69,9 @@ class Benchmark:
         seed: of every draw.
         config: of the estimates; codes and family are those of the row.
         progress: of a row.
+
+    Raises:
+        DataError: the JSON in `out` is something else.
     """
 
     cases: Mapping[str, Callable[[], Case]]
@@ -79,7 +82,10 @@ class Benchmark:
 
     def __post_init__(self) -> None:
         file = self.out / f"{NAME}.json"
-        self._rows: dict[str, Row] = read_json(file)["rows"] if file.exists() else {}
+        try:
+            self._rows: dict[str, Row] = read_json(file)["rows"] if file.exists() else {}
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{file}: holds no rows of this benchmark ({error}); move it away") from None
 
     def run(self, patterns: list[str], force: bool = False) -> None:
         """Run the rows that the patterns name, each written as soon as it is done; again only with `force`.
@@ -160,7 +166,6 @@ class Benchmark:
         names = ["barber_agakov", "barber_agakov_se", "lower", "lower_se", "upper", "upper_se"]
         names += ["gap", "gap_se", "width", "proposal", "decodes", "levels", "warnings"]
         row = {name: result[name] for name in names}
-        row["proposals"] = result["levels"][-1]["fine"]
         row["effective_sample_size"] = result["effective_sample_size"]["median"]
         row["fit_seconds"] = watch.seconds
         return row

@@ -13,7 +13,7 @@ from information_tables import BEGIN, END, covers, fill
 from mutual_information import Benchmark, Stopwatch, in_time_of
 from typer.testing import CliRunner
 
-from vmivae.errors import ParameterError
+from vmivae.errors import DataError, ParameterError
 from vmivae.mutual_information import EstimateConfig, ImportanceConfig, QNetworkConfig
 
 TINY = EstimateConfig(
@@ -114,6 +114,11 @@ class TestResuming:
         with pytest.raises(KeyboardInterrupt):
             interrupted.run(["*/gaussian"])
         assert set(rows(bench)) == {"linear-2-orthogonal/gaussian"}
+
+    def test_a_file_that_holds_something_else_is_named(self, bench: Benchmark) -> None:
+        (bench.out / "benchmark_information.json").write_text("{}")
+        with pytest.raises(DataError, match=r"benchmark_information\.json: holds no rows .*; move it away"):
+            again(bench)
 
 
 class TestSameTime:
