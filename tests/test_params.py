@@ -108,7 +108,10 @@ def test_no_key_takes_a_value_of_the_wrong_kind(tmp_path, key):
         assert complaint(tmp_path, changed({key: wrong})).startswith(key)
 
 
-SOURCES = "mnist5k, digits, mnist, fashion_mnist, kmnist, emnist, svhn, cifar10, celeba, folder, npz"
+SOURCES = (
+    "mnist5k, digits, mnist, fashion_mnist, kmnist, emnist, svhn, cifar10, celeba, sprites, dsprites, "
+    "folder, npz"
+)
 SPLITS = "balanced, byclass, bymerge, letters, digits, mnist"
 RANGES_AND_KINDS = {
     "seed: must be ≥ 0, got -1": {"seed": -1},
@@ -199,7 +202,7 @@ def test_one_line_for_a_value_that_is_not_accepted(tmp_path, line):
 
 GAMMA = "{continuous: 30.0, discrete: 10.0}"
 BETA, CAPACITY = "objective.regularizer: beta", "objective.regularizer: capacity"
-UNSPLIT = "one of mnist5k, digits, folder, npz"
+UNSPLIT = "one of mnist5k, digits, sprites, dsprites, folder, npz"
 BETWEEN_KEYS = {
     "latents: needs at least one unit, got continuous: 0 and discrete: []": {
         "latents.continuous": 0,
@@ -217,6 +220,16 @@ BETWEEN_KEYS = {
     f"{UNSPLIT}, got 0.2": {"data.source": "mnist", "data.test_fraction": 0.2},
     f"data.split_seed: has no effect with data.source: mnist; leave it at 0 or set data.source to {UNSPLIT}, "
     "got 1": {"data.source": "mnist", "data.split_seed": 1},
+    "data.sprites.count: has no effect with data.source: mnist5k; leave it at null or set data.source to "
+    "sprites, got 10": {"data.sprites.count": 10},
+    "data.sprites.seed: has no effect with data.sprites.count: null; leave it at 0 or set data.sprites.count "
+    "to a number of images, got 1": {"data.source": "sprites", "data.sprites.seed": 1},
+    "data.sprites.count: must be ≤ 737280, all combinations of the factors’ values, got 737281": {
+        "data.source": "sprites",
+        "data.sprites.count": 737281,
+    },
+    "data.sprites: 18432000 combinations, more than the 10000000 accepted; choose smaller grids or set "
+    "data.sprites.count": {"data.source": "sprites", "data.sprites.orientation": 1000},
     f"objective.beta: has no effect with {CAPACITY}; leave it at 1 or set objective.regularizer to beta, "
     "got 4": {"objective.beta": 4.0},
     f"objective.gamma: has no effect with {BETA}; leave it at {GAMMA} or set "
@@ -279,7 +292,7 @@ def test_the_rest_is_counted_and_unknown_keys_come_first(tmp_path):
     )
     assert complaint(tmp_path, changed({"data.source": ABSENT, "data.sorce": "digits"})) == (
         "data.sorce: unknown key; data has source, root, image_size, channels, binarize, test_fraction, "
-        "split_seed, split (params.yaml; and 1 more)"
+        "split_seed, split, sprites (params.yaml; and 1 more)"
     )
 
 

@@ -29,15 +29,18 @@ SOURCES = (
     "svhn",
     "cifar10",
     "celeba",
+    "sprites",
+    "dsprites",
     "folder",
     "npz",
 )
-UNSPLIT_SOURCES = ("mnist5k", "digits", "folder", "npz")
+UNSPLIT_SOURCES = ("mnist5k", "digits", "sprites", "dsprites", "folder", "npz")
 """Sets that come, or may come, without a test split of their own."""
 NO_PART_IN_RESULTS = ("tracking.", "train.checkpoint_seconds")
 """What the dotted keys begin with that decide nothing about results."""
 MAX_STEPS = 10**9
 MAX_FILE_BYTES = 100_000
+MOST_IMAGES = 10**7
 
 
 class Group(BaseModel):
@@ -61,6 +64,23 @@ Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Steps = Annotated[int, Field(ge=1, le=MAX_STEPS)]
 Classes = Annotated[int, Field(ge=2, le=1000)]
+GridSize = Annotated[int, Field(ge=1, le=1000)]
+
+
+class Sprites(Group):
+    """How many values each factor takes, and how many images of all combinations there are."""
+
+    shape: Annotated[int, Field(ge=1, le=3)] = 3
+    scale: GridSize = 6
+    orientation: GridSize = 40
+    position_x: GridSize = 32
+    position_y: GridSize = 32
+    count: Annotated[int, Field(ge=2, le=MOST_IMAGES)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+
+    @property
+    def combinations(self) -> int:
+        return self.shape * self.scale * self.orientation * self.position_x * self.position_y
 
 
 class Data(Group):
@@ -72,6 +92,7 @@ class Data(Group):
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
     split_seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     split: Literal["balanced", "byclass", "bymerge", "letters", "digits", "mnist"] | None = None
+    sprites: Sprites = Sprites()
 
 
 class Latents(Group):
@@ -237,6 +258,7 @@ def _inconsistencies(params: Params) -> list[str]:
         )
     if data.source != "emnist":
         found += _unused(params, "data.split", f"data.source: {data.source}", "emnist")
+    found += _sprites(params)
     if data.source not in UNSPLIT_SOURCES:
         for key in ("data.test_fraction", "data.split_seed"):
             found += _unused(
@@ -273,6 +295,26 @@ def _inconsistencies(params: Params) -> list[str]:
                     "(end: null means that most)"
                 )
     return found
+
+
+def _sprites(params: Params) -> list[str]:
+    data, grid = params.data, params.data.sprites
+    if data.source != "sprites":
+        return _unused(params, "data.sprites", f"data.source: {data.source}", "sprites")
+    if grid.count is None:
+        found = _unused(params, "data.sprites.seed", "data.sprites.count: null", "a number of images")
+        if grid.combinations > MOST_IMAGES:
+            found.append(
+                f"data.sprites: {grid.combinations} combinations, more than the {MOST_IMAGES} accepted; "
+                "choose smaller grids or set data.sprites.count"
+            )
+        return found
+    if grid.count > grid.combinations:
+        return [
+            f"data.sprites.count: must be ≤ {grid.combinations}, all combinations of the factors’ values, "
+            f"got {grid.count}"
+        ]
+    return []
 
 
 def _unused(params: Params, key: str, because: str, needed: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,15 @@ class Images(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int, /) -> Any: ...
+
+
+@runtime_checkable
+class Selectable(Protocol):
+    """Images that can be selected before they are made."""
+
+    def select(self, indices: NDArray[np.int64], /) -> Images:
+        """The images at `indices`, in that order."""
+        ...
 
 
 class Selection:
@@ -47,8 +56,9 @@ class ImageSet:
 
     def select(self, indices: NDArray[np.int64]) -> ImageSet:
         """The images at `indices`, in that order."""
+        images = self.images
         return ImageSet(
-            Selection(self.images, indices),
+            images.select(indices) if isinstance(images, Selectable) else Selection(images, indices),
             None if self.labels is None else self.labels[indices],
             None if self.factors is None else self.factors[indices],
         )

@@ -6,6 +6,8 @@ import io
 import math
 import warnings
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,22 +48,13 @@ def load_npz(root: Path) -> Source:
         DataError: the file is missing or damaged, lacks images, or has an array of another shape, type or
             range, arrays that do not belong together, or Python objects. One line naming file and array.
     """
-    path = _file(root)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            arrays = _Arrays(path, archive)
-            own_split = arrays.key("images", "train") is not None
-            if own_split and arrays.key("images", None) is not None:
-                raise DataError(
-                    f"{path}: has both images for train and images without a split; keep one of them"
-                )
-            splits = [_Split(arrays, split) for split in (("train", "test") if own_split else (None,))]
-            names = arrays.read("factor_names", None)
-    except DataError:
-        raise
-    except Exception as error:  # damaged archives and headers make their readers raise anything
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise DataError(f"{path}: is damaged or no .npz file ({reason})") from None
+    path = npz_file(root)
+    with open_arrays(path) as arrays:
+        own_split = arrays.key("images", "train") is not None
+        if own_split and arrays.key("images", None) is not None:
+            raise DataError(f"{path}: has both images for train and images without a split; keep one of them")
+        splits = [_Split(arrays, split) for split in (("train", "test") if own_split else (None,))]
+        names = arrays.read("factor_names", None)
     for part in ("labels", "factors", "shape"):
         _check_agreement(path, part, splits)
     _scale_binary(splits)
@@ -77,7 +70,24 @@ def load_npz(root: Path) -> Source:
     )
 
 
-class _Arrays:
+@contextmanager
+def open_arrays(path: Path) -> Iterator[Arrays]:
+    """The arrays of an .npz file, to be read one by one.
+
+    Raises:
+        DataError: the file is damaged, or an array in it is. One line naming it.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield Arrays(path, archive)
+    except DataError:
+        raise
+    except Exception as error:  # damaged archives and headers make their readers raise anything
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"{path}: is damaged or no .npz file ({reason})") from None
+
+
+class Arrays:
     """The arrays of one file, each checked by its declared type and size before it is read."""
 
     def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
@@ -98,8 +108,10 @@ class _Arrays:
     def read(self, part: str, split: str | None) -> NDArray[Any] | None:
         """The array, or None where the file has none."""
         key = self.key(part, split)
-        if key is None:
-            return None
+        return None if key is None else self.array(key)
+
+    def array(self, key: str) -> NDArray[Any]:
+        """The array of that name, which the file has."""
         with self._archive.open(f"{key}.npy") as file, warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             start = io.BytesIO(file.read(_HEADER_BYTES))
@@ -128,7 +140,7 @@ class _Arrays:
 class _Split:
     """Images as uint8 `(N, H, W)` or `(N, H, W, 3)`, labels as the file has them, factors as int64."""
 
-    def __init__(self, arrays: _Arrays, split: str | None) -> None:
+    def __init__(self, arrays: Arrays, split: str | None) -> None:
         path, key = arrays.path, arrays.key("images", split)
         images = arrays.read("images", split)
         if images is None or key is None:
@@ -148,7 +160,7 @@ class _Split:
         self.shape = self.images.shape[1:]
 
     def _beside(
-        self, arrays: _Arrays, part: str, split: str | None, kinds: str, accepted: str, dimensions: int
+        self, arrays: Arrays, part: str, split: str | None, kinds: str, accepted: str, dimensions: int
     ) -> NDArray[Any] | None:
         values = arrays.read(part, split)
         if values is None:
@@ -176,12 +188,15 @@ def accepted_names(part: str, split: str | None) -> list[str]:
     return [form for name in _NAMES[part] for form in (f"{split}_{name}", f"{name}_{split}")]
 
 
-def _file(root: Path) -> Path:
+def npz_file(root: Path) -> Path:
+    """The file that `root` is, or the one .npz file of the folder that it is.
+
+    Raises:
+        DataError: there is none, or more than one.
+    """
     if not root.is_dir():
         if not root.is_file():
-            raise DataError(
-                f"{root}: not found; with data.source: npz, data.root names the .npz file or its folder"
-            )
+            raise DataError(f"{root}: not found; data.root names the .npz file or its folder")
         return root
     files = sorted(file for file in root.glob("*.npz") if file.is_file())
     if len(files) != 1:

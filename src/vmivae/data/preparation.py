@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 
 from vmivae.data.celeba import load_celeba
 from vmivae.data.cifar10 import load_cifar10
+from vmivae.data.dsprites import load_dsprites
 from vmivae.data.embedded import load_digits, load_mnist5k
 from vmivae.data.folder import load_folder
 from vmivae.data.idx_sets import load_emnist, load_fashion_mnist, load_kmnist, load_mnist
 from vmivae.data.image_set import ImageSet, Source
 from vmivae.data.npz import load_npz
 from vmivae.data.prepared import CARD, DataCard, write_prepared
+from vmivae.data.sprites import SpriteGrid, load_sprites
 from vmivae.data.svhn import load_svhn
 from vmivae.errors import DataError, ParameterError
 from vmivae.progress import Progress
@@ -23,7 +25,7 @@ from vmivae.progress import Progress
 TEST_FRACTION = 0.1
 SPLIT_SEED = 0
 
-# Every set but EMNIST is found by its folder alone.
+# These sets are found by their folder alone.
 _LOADERS: dict[str, Callable[[Path], Source]] = {
     "mnist5k": lambda root: load_mnist5k(),
     "digits": lambda root: load_digits(),
@@ -33,6 +35,7 @@ _LOADERS: dict[str, Callable[[Path], Source]] = {
     "svhn": load_svhn,
     "cifar10": load_cifar10,
     "celeba": load_celeba,
+    "dsprites": load_dsprites,
     "folder": load_folder,
     "npz": load_npz,
 }
@@ -50,6 +53,7 @@ def prepare(
     test_fraction: float = TEST_FRACTION,
     split_seed: int = SPLIT_SEED,
     split: str | None = None,
+    sprites: Mapping[str, int | None] | None = None,
     progress: Progress | None = None,
 ) -> DataCard:
     """Make the prepared set of a source in the folder `out`; an earlier one there is replaced.
@@ -60,7 +64,7 @@ def prepare(
     Args:
         out: folder of the prepared set.
         source: "mnist5k", "digits", "mnist", "fashion_mnist", "kmnist", "emnist", "svhn", "cifar10",
-            "celeba", "folder" or "npz".
+            "celeba", "sprites", "dsprites", "folder" or "npz".
         root: the folder (for npz also the file) that holds the set.
         image_size: height and width in pixels.
         channels: "auto" (what the set has), "grey" or "rgb".
@@ -69,6 +73,7 @@ def prepare(
         test_fraction: share of the test images, for sets without a split of their own.
         split_seed: seed of that split.
         split: which EMNIST ("balanced", "byclass", "bymerge", "letters", "digits" or "mnist").
+        sprites: which sprites, by the names of `vmivae.data.sprites.SpriteGrid`; without them all 737,280.
 
     Raises:
         DataError: files are missing, malformed or disagree. One line that names the file.
@@ -76,7 +81,7 @@ def prepare(
     """
     out, root = Path(out), Path(root)
     _check_replaceable(out, root)
-    found = _load(source, root, split)
+    found = _load(source, root, split, SpriteGrid(**(sprites or {})))  # type: ignore[arg-type]
     if found.test is None:
         train, test = _drawn_split(found, test_fraction, split_seed)
     else:
@@ -95,7 +100,9 @@ def prepare(
     )
 
 
-def _load(source: str, root: Path, split: str | None) -> Source:
+def _load(source: str, root: Path, split: str | None, grid: SpriteGrid) -> Source:
+    if source == "sprites":
+        return load_sprites(grid)
     if source == "emnist":
         if split is None:
             raise ParameterError(
