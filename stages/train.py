@@ -9,7 +9,7 @@ from vmivae import load_params, stage, tracking
 from vmivae.data import binarized, load_prepared
 from vmivae.files import together, write_csv, write_json
 from vmivae.model import VAE, LatentSpec, save_vae
-from vmivae.training import TrainConfig, make_objective, train
+from vmivae.training import TrainConfig, make_information, make_objective, train
 
 
 def main() -> None:
@@ -23,13 +23,16 @@ def main() -> None:
     ):
         data = load_prepared()
         latents = LatentSpec(**params.latents.model_dump())
+        objective = params.objective.model_dump()
+        information = make_information(latents, **objective.pop("information"))
         model = VAE(data.card.image_shape, latents, **params.model.model_dump(), seed=params.seed)
         history = train(
             model,
             torch.from_numpy(np.array(data.train.images)),
-            make_objective(latents, **params.objective.model_dump()),
+            make_objective(latents, **objective),
             TrainConfig(**settings),
             params.seed,
+            information=information,
             draw=binarized if data.card.binarize == "dynamic" else None,
             on_epoch=run.log,
             progress=progress,

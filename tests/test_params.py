@@ -163,6 +163,15 @@ RANGES_AND_KINDS = {
     "objective.capacity.continuous.steps: must be ≤ 1000000000, got 10000000000": {
         "objective.capacity.continuous.steps": 10**10
     },
+    "objective.information.continuous: must be ≥ 0, got -1": {"objective.information.continuous": -1},
+    "objective.information.units: must be all or a list, got z0": {"objective.information.units": "z0"},
+    "objective.information.units: must be all or a list of at least 1, got []": {
+        "objective.information.units": []
+    },
+    "objective.information.units[0]: must be text, got 1": {"objective.information.units": [1]},
+    "objective.information.codes: must be one of prior, posterior, got both": {
+        "objective.information.codes": "both"
+    },
     "train.epochs: must be ≥ 1, got 0": {"train.epochs": 0},
     "train.batch_size: must be ≥ 1, got 0": {"train.batch_size": 0},
     "train.learning_rate: must be > 0, got 0": {"train.learning_rate": 0},
@@ -203,6 +212,7 @@ def test_one_line_for_a_value_that_is_not_accepted(tmp_path, line):
 GAMMA = "{continuous: 30.0, discrete: 10.0}"
 BETA, CAPACITY = "objective.regularizer: beta", "objective.regularizer: capacity"
 UNSPLIT = "one of mnist5k, digits, sprites, dsprites, folder, npz"
+NO_INFORMATION = "objective.information.continuous: 0 and objective.information.discrete: 0"
 BETWEEN_KEYS = {
     "latents: needs at least one unit, got continuous: 0 and discrete: []": {
         "latents.continuous": 0,
@@ -266,6 +276,33 @@ BETWEEN_KEYS = {
         "latents.discrete": [],
         "objective.gamma": {"continuous": 10, "discrete": 20},
     },
+    f"objective.information.units: has no effect with {NO_INFORMATION}; leave it at all or set "
+    "objective.information.continuous to a number > 0, got [z0]": {"objective.information.units": ["z0"]},
+    f"objective.information.codes: has no effect with {NO_INFORMATION}; leave it at prior or set "
+    "objective.information.continuous to a number > 0, got posterior": {
+        "objective.information.codes": "posterior"
+    },
+    "objective.information.discrete: has no effect with latents.discrete: []; leave it at 0 or set "
+    "latents.discrete to a list of at least one unit, got 1": {
+        "latents.discrete": [],
+        "objective.information.discrete": 1,
+    },
+    "objective.information.units: must be all or a list of z0, z1, c0, got z2": {
+        "latents.continuous": 2,
+        "objective.information.continuous": 1,
+        "objective.information.units": ["z0", "z2"],
+    },
+    "objective.information.discrete: has no effect with objective.information.units: [z0]; leave it at 0 or "
+    "set objective.information.units to all or a list with a categorical unit, got 1": {
+        "objective.information.continuous": 1,
+        "objective.information.discrete": 1,
+        "objective.information.units": ["z0"],
+    },
+    "objective.information.units: c0 has no effect with objective.information.discrete: 0; leave it out or "
+    "set objective.information.discrete to a number > 0, got [z0, c0]": {
+        "objective.information.continuous": 1,
+        "objective.information.units": ["z0", "c0"],
+    },
     "mutual_information.split: has no effect with mutual_information.codes: prior; leave it at train or set "
     "mutual_information.codes to posterior, got test": {
         "mutual_information.codes": "prior",
@@ -308,6 +345,8 @@ def test_the_rest_is_counted_and_unknown_keys_come_first(tmp_path):
         {"objective.capacity.discrete.end": math.log(10)},
         {"objective.gamma": {"continuous": 10, "discrete": 20.0}},
         {"objective.gamma": 0},
+        {"objective.information.discrete": 1, "objective.information.codes": "posterior"},
+        {"objective.information.continuous": 0.5, "objective.information.units": ["z9", "z0"]},
         {"train.temperature": {"start": 1, "end": 0.5, "steps": 100}},
         {"train.clip_norm": None},
         {"train.compile": True},

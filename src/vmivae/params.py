@@ -134,11 +134,22 @@ class TemperatureRamp(Group):
     steps: Steps
 
 
+class Information(Group):
+    continuous: NonNegative = 0.0
+    discrete: NonNegative = 0.0
+    units: (
+        Literal["all"]
+        | Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1, max_length=1100)]
+    ) = "all"
+    codes: Literal["prior", "posterior"] = "prior"
+
+
 class Objective(Group):
     regularizer: Literal["beta", "capacity"]
     beta: NonNegative = 1.0
     gamma: NonNegative | PerType = PerType(continuous=30.0, discrete=10.0)
     capacity: Capacity = Capacity()
+    information: Information = Information()
 
 
 class Train(Group):
@@ -278,12 +289,14 @@ def _inconsistencies(params: Params) -> list[str]:
             continue
         because = f"latents.{part}: {_shown(getattr(latents, part))}"
         found += _unused(params, f"objective.capacity.{part}", because, needed)
+        found += _unused(params, f"objective.information.{part}", because, needed)
         if isinstance(objective.gamma, PerType):
             found += _unused(params, f"objective.gamma.{part}", because, needed)
         if part == "discrete":
             found += _unused(params, "train.temperature", because, needed)
     if params.mutual_information.codes == "prior":
         found += _unused(params, "mutual_information.split", "mutual_information.codes: prior", "posterior")
+    found += _information(params)
     most = sum(math.log(classes) for classes in latents.discrete)
     if objective.regularizer == "capacity" and latents.discrete:
         ramp = objective.capacity.discrete
@@ -315,6 +328,44 @@ def _sprites(params: Params) -> list[str]:
             f"got {grid.count}"
         ]
     return []
+
+
+def _information(params: Params) -> list[str]:
+    """What is wrong among λ_c, λ_d and the chosen units, where the code has both kinds of unit."""
+    information, latents = params.objective.information, params.latents
+    weights = {"continuous": information.continuous, "discrete": information.discrete}
+    group = "objective.information"
+    found = []
+    if not any(weights.values()):
+        because = f"{group}.continuous: 0 and {group}.discrete: 0"
+        return [
+            complaint
+            for key in ("units", "codes")
+            for complaint in _unused(params, f"{group}.{key}", because, "a number > 0")
+        ]
+    if information.units == "all":
+        return []
+    names = {
+        "continuous": [f"z{i}" for i in range(latents.continuous)],
+        "discrete": [f"c{j}" for j in range(len(latents.discrete))],
+    }
+    known = names["continuous"] + names["discrete"]
+    for unit in information.units:
+        if unit not in known:
+            shown = ", ".join(known if len(known) <= 12 else [*known[:3], "…", known[-1]])
+            found.append(f"{group}.units: must be all or a list of {shown}, got {_shown(unit)}")
+    for kind, word in (("continuous", "real"), ("discrete", "categorical")):
+        chosen = [unit for unit in information.units if unit in names[kind]]
+        if not chosen:
+            because = f"{group}.units: {_shown(list(information.units))}"
+            needed = f"all or a list with a {word} unit"
+            found += _unused(params, f"{group}.{kind}", because, needed)
+        elif not weights[kind]:
+            found.append(
+                f"{group}.units: {chosen[0]} has no effect with {group}.{kind}: 0; leave it out or set "
+                f"{group}.{kind} to a number > 0, got {_shown(list(information.units))}"
+            )
+    return found
 
 
 def _unused(params: Params, key: str, because: str, needed: str) -> list[str]:
@@ -353,8 +404,8 @@ Location = tuple[str | int, ...]
 def _complaints(errors: list[ErrorDetails], content: Any) -> list[str]:
     """One line for each key at fault, unknown keys first: they are often why another one is missing.
 
-    Where several kinds of value are accepted, each kind complains. Of a mapping only its own keys are told
-    of, and of a number of the right kind only its range.
+    Where several kinds of value are accepted, each kind complains. Of a mapping or list only its own entries
+    are told of, and of a number of the right kind only its range.
     """
     by_key: dict[Location, list[ErrorDetails]] = {}
     for fault in errors:
@@ -368,7 +419,7 @@ def _complaints(errors: list[ErrorDetails], content: Any) -> list[str]:
             unknown.append(f"{name}: unknown key; {_dotted(location[:-1])} has {keys}")
         elif kind == "missing":
             others.append(f"{name}: missing")
-        elif not (isinstance(value, dict) and any(_below(other, location) for other in by_key)):
+        elif not (isinstance(value, dict | list) and any(_below(other, location) for other in by_key)):
             shown = repr(value) if isinstance(value, float) else _shown(value)
             ranges = [fault for fault in faults if fault["type"] in RANGES]
             others.append(f"{name}: must be {_accepted(ranges or faults)}, got {shown}")
@@ -449,6 +500,7 @@ KINDS = {
     "string_too_short": "text that is not empty",
     "string_too_long": "text of at most {max_length} characters",
     "tuple_type": "a list",
+    "too_short": "a list of at least {min_length}",
     "too_long": "a list of at most {max_length}",
     "none_required": "null",
 }

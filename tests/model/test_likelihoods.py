@@ -1,9 +1,13 @@
-"""The continuous Bernoulli against integrals and against torch's own where that one is sound."""
+"""The continuous Bernoulli against integrals and torch's own where that is sound; pixels from given noise."""
+
+from collections.abc import Callable
 
 import pytest
 import torch
+from torch import Tensor
+from torch.distributions import Bernoulli, Distribution, Independent, Normal
 
-from vmivae.model.likelihoods import SERIES_BELOW, ContinuousBernoulli
+from vmivae.model.likelihoods import SERIES_BELOW, ContinuousBernoulli, pixels_from_uniform
 
 LOGITS = [-200.0, -30.0, -3.0, -SERIES_BELOW, -0.01, 0.0, 1e-6, 0.29, 0.31, 2.0, 20.0, 200.0]
 
@@ -54,3 +58,28 @@ def test_samples(logit: float) -> None:
     assert sample.min() >= 0
     assert sample.max() <= 1
     assert sample.mean().item() == pytest.approx(pixel.mean.item(), abs=4e-3)
+
+
+LIKELIHOODS = {
+    "bernoulli": lambda logits: Bernoulli(logits=logits),
+    "continuous_bernoulli": ContinuousBernoulli,
+    "gaussian": lambda logits: Normal(logits.sigmoid(), 0.2),
+}
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS.values(), ids=LIKELIHOODS)
+def test_pixels_from_uniform_noise(likelihood: Callable[[Tensor], Distribution]) -> None:
+    """They are distributed as the likelihood says, and pass on the derivative of its mean."""
+    logits = torch.tensor([-2.0, 0.1, 1.5]).expand(20_000, 3).clone().requires_grad_()
+    pixel = likelihood(logits)
+    uniform = torch.rand(20_000, 3, generator=torch.Generator().manual_seed(0))
+    uniform[0] = 0.0
+    pixels = pixels_from_uniform(Independent(pixel, 1), uniform)
+    assert pixels.isfinite().all()
+    torch.manual_seed(0)
+    drawn = pixel.sample()
+    assert pixels.mean(0).tolist() == pytest.approx(drawn.mean(0).tolist(), abs=0.02)
+    assert pixels.std(0).tolist() == pytest.approx(drawn.std(0).tolist(), abs=0.02)
+    (found,) = torch.autograd.grad(pixels.sum(), logits, retain_graph=True)
+    (expected,) = torch.autograd.grad(pixel.mean.sum(), logits)
+    assert found.mean(0).tolist() == pytest.approx(expected.mean(0).tolist(), rel=0.05)

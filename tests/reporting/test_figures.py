@@ -51,6 +51,16 @@ def codes_of(pixels: Any) -> Any:
     return (np.asarray(pixels)[..., 0, 0, :] - 0.5) / 0.1
 
 
+def test_the_surrogate_is_drawn_only_where_information_was_raised(small: Small) -> None:
+    results = small(2, (3,))
+    assert charts.surrogate(results) is None
+    curve = np.linspace(0.0, 1.0, len(results.training["epoch"]))
+    raised = replace(results, training=results.training | {"information_discrete": curve})
+    drawn = charts.surrogate(raised)
+    assert drawn is not None
+    assert "no bound" in drawn.caption
+
+
 def test_a_real_unit_goes_from_low_to_high_and_the_others_rest(small: Small) -> None:
     results = painted(small(2, (3,)))
     decoder = images.Decoder(results, seed=0)

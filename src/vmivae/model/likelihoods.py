@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, constraints
+from torch.distributions import Bernoulli, Distribution, Independent, constraints
 from torch.nn import functional as F
 
 # Below this |logit| the closed forms of the continuous Bernoulli cancel; their series are then exact to 1e-8.
@@ -61,10 +61,13 @@ class ContinuousBernoulli(Distribution):
         """Pixels `(*sample_shape, *batch)`, by inverting the distribution function."""
         with torch.no_grad():
             shape = self._extended_shape(torch.Size(sample_shape))
-            uniform = torch.rand(shape, dtype=self.logits.dtype, device=self.logits.device)
-            rate = self.logits.abs().clamp_min(1e-6)
-            falling = (-torch.log1p(uniform * torch.expm1(-rate)) / rate).clamp(0, 1)
-            return torch.where(self.logits > 0, 1 - falling, falling)
+            return self.from_uniform(torch.rand(shape, dtype=self.logits.dtype, device=self.logits.device))
+
+    def from_uniform(self, uniform: Tensor) -> Tensor:
+        """Pixels made from uniform noise in [0, 1) of the same shape, with a gradient in the logits."""
+        rate = self.logits.abs().clamp_min(1e-6)
+        falling = (-torch.log1p(uniform * torch.expm1(-rate)) / rate).clamp(0, 1)
+        return torch.where(self.logits > 0, 1 - falling, falling)
 
     def _branches(self) -> tuple[Tensor, Tensor, Tensor]:
         """Logits safe for the series, logits safe for the closed form, and where the series is meant.
@@ -75,3 +78,23 @@ class ContinuousBernoulli(Distribution):
         near = torch.where(centred, self.logits, 0.0)
         far = torch.where(centred, 1.0, self.logits)
         return near, far, centred
+
+
+def pixels_from_uniform(likelihood: Distribution, uniform: Tensor) -> Tensor:
+    """Images `x̃ ~ p(x|z)` made from uniform noise in [0, 1), with a gradient in the decoder's output.
+
+    Grey values are reparameterised. Black or white pixels, which have no derivative, get that of their means
+    (straight-through, Bengio et al. 2013): for training only.
+
+    Args:
+        likelihood: as `VAE.likelihood` gives it, batch `(B,)`, event `(C, H, W)`.
+        uniform: `(B, C, H, W)`.
+    """
+    pixel = likelihood.base_dist if isinstance(likelihood, Independent) else likelihood
+    if isinstance(pixel, Bernoulli):
+        sample = (uniform < pixel.probs).to(uniform.dtype)
+        return sample + (pixel.probs - pixel.probs.detach())
+    if isinstance(pixel, ContinuousBernoulli):
+        return pixel.from_uniform(uniform)
+    # The inverse of a normal's distribution function is infinite at 0.
+    return pixel.icdf(uniform.clamp_min(torch.finfo(uniform.dtype).eps / 4))

@@ -228,6 +228,32 @@ def training(results: Results) -> Picture:
     )
 
 
+def surrogate(results: Results) -> Picture | None:
+    """The information surrogate of each kind of unit over the epochs; None where nothing was added for it."""
+    curves = results.training
+    shown = [
+        (f"information_{kind}", word, shade)
+        for kind, word, shade in (("continuous", "real", BLUE), ("discrete", "categorical", VERMILION))
+        if f"information_{kind}" in curves
+    ]
+    if not shown:
+        return None
+    figure = canvas(2.4)
+    axes = figure.add_subplot()
+    for column, word, shade in shown:
+        axes.plot(curves["epoch"], curves[column], color=shade, label=f"{word} units")
+    _curve_axes(axes, curves["epoch"], "epoch", "nats")
+    _focus(axes, [curves[column] for column, _, _ in shown])
+    axes.legend(loc="lower right")
+    return Picture(
+        "surrogate",
+        "Lines over epochs: the surrogate of information that training raised",
+        "What training raised for information: how well a Q-network, trained beside the VAE, reads the "
+        "chosen units from sampled images. A training signal and no bound; that is what the intervals are.",
+        png(figure),
+    )
+
+
 def rates(results: Results) -> list[Picture]:
     """For each kind of unit, KL over the epochs against the target C(t)."""
     found = []

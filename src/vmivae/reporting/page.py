@@ -106,6 +106,7 @@ def _figures(
     yield "information", lambda: charts.interval(results)
     yield "information", lambda: charts.q_network(results)
     yield "training", lambda: charts.training(results)
+    yield "training", lambda: charts.surrogate(results)
     yield "training", lambda: charts.rates(results)
     yield "images", lambda: images.reconstructions(results, decoder, shown)
     yield "images", lambda: images.prior_samples(results, decoder)

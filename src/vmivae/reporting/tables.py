@@ -81,6 +81,7 @@ def configuration(results: Results, parameters: Mapping[str, Any]) -> list[tuple
         objective = (
             f"capacity, γ |KL − C(t)|: γ = {_gamma(parameters)}, C rising to {' and '.join(ends)} (nats)"
         )
+    objective += _information(parameters)
     likelihood = str(get("model.likelihood")).replace("_", " ").title()
     family = str(get("mutual_information.q_network.family")).title()
     network = f"{family} Q-network, {number(get('mutual_information.q_network.steps', 0), 0)} steps"
@@ -116,6 +117,19 @@ def configuration(results: Results, parameters: Mapping[str, Any]) -> list[tuple
             "of code and image",
         ),
     ]
+
+
+def _information(parameters: Mapping[str, Any]) -> str:
+    """What the objective adds for information, if anything."""
+    names = (("continuous", "λ_c", "real"), ("discrete", "λ_d", "categorical"))
+    values = ((parameters.get(f"objective.information.{key}"), sign, word) for key, sign, word in names)
+    weights = [f"{sign} = {value} ({word} units)" for value, sign, word in values if value]
+    if not weights:
+        return ""
+    units = parameters["objective.information.units"]
+    chosen = "all of them" if units == "all" else f"of these {listing(list(units))}"
+    codes = parameters["objective.information.codes"]
+    return f"; information of {codes} codes raised with {' and '.join(weights)}, {chosen}"
 
 
 def _gamma(parameters: Mapping[str, Any]) -> str:

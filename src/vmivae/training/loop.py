@@ -19,6 +19,7 @@ from vmivae.errors import NonFiniteError, ParameterError
 from vmivae.model import VAE
 from vmivae.model.device import choose_device
 from vmivae.progress import Progress
+from vmivae.training.information import Information, Surrogate
 from vmivae.training.objectives import Objective, Ramp
 
 # Losses stay on the device, which is waited for only once in so many steps.
@@ -59,9 +60,11 @@ class History:
     """What training said of itself: a row per epoch, of means over all its batches, in nats per image.
 
     The columns: epoch and step (counts at its end), loss, distortion, rate, kl_continuous, kl_discrete,
-    capacity_continuous, capacity_discrete (None where there is no target), temperature, and a `kl_<unit>` for
-    each unit. `images_per_second` is the throughput of the whole training: the only thing here that differs
-    between repeats.
+    capacity_continuous, capacity_discrete (None where there is no target), temperature, a `kl_<unit>` for
+    each unit, and with information maximisation information_continuous, information_discrete (the `Surrogate`
+    of the kinds of unit that take part, before the weight λ: a training signal and no bound).
+    `images_per_second` is the throughput of the whole training: the only thing here that differs between
+    repeats.
     """
 
     rows: list[Row]
@@ -85,6 +88,7 @@ def train(
     config: TrainConfig,
     seed: int,
     *,
+    information: Information | None = None,
     draw: Draw | None = None,
     on_epoch: Callable[[int, dict[str, float]], None] | None = None,
     progress: Progress | None = None,
@@ -101,6 +105,7 @@ def train(
         objective: what to make small.
         config: how to train.
         seed: of the order of images and of the noise.
+        information: what the objective adds for information; None for nothing. The other draws stay the same.
         draw: gives pixels drawn afresh for each batch (images binarised anew each epoch); None takes them as
             they are.
         on_epoch: called after each epoch with the step and the values of its row in `History`, and with
@@ -127,12 +132,22 @@ def train(
     model.to(device).train()
     pixels = images.to(device)
     parameters = list(model.parameters())
+    surrogate = None
+    if information is not None:
+        surrogate = Surrogate(model.latents, model.image_shape, information, seed, device)
+        parameters += surrogate.parameters()
     optimizer = torch.optim.Adam(parameters, lr=config.learning_rate, fused=True)
-    terms = _terms(model, objective, choose_precision(config.precision, device, steps))
+    terms = _terms(model, objective, surrogate, choose_precision(config.precision, device, steps))
     if choose_compile(config.compile, device, steps):
         terms = _compiled(terms)
     # Each is made from those before it: the first that is not finite is the cause.
-    names = [*(f"kl_{unit}" for unit in model.latents.units), "distortion", "loss", "gradient norm"]
+    names = [
+        *(f"kl_{unit}" for unit in model.latents.units),
+        "distortion",
+        *(f"information_{kind}" for kind in (information.weights if information else ())),
+        "loss",
+        "gradient norm",
+    ]
 
     rows: list[Row] = []
     record = torch.empty(per_epoch, len(names), device=device)
@@ -155,6 +170,7 @@ def train(
             "adam": adam_state(optimizer),
             "orders": order_state,
             "noises": noises.get_state(),
+            "surrogate": surrogate.state() if surrogate else {},
         }
 
     if saved := checkpoint.load("training", state()):
@@ -165,6 +181,8 @@ def train(
         restore_adam(optimizer, saved["adam"])
         orders.set_state(saved["orders"])
         noises.set_state(saved["noises"])
+        if surrogate:
+            surrogate.restore(saved["surrogate"])
     with _deterministic(device):
         while epoch < config.epochs:
             began, before = time.perf_counter(), done
@@ -182,7 +200,8 @@ def train(
                     batch = draw(batch, noises)
                 noise = model.latents.noise((config.batch_size,), noises, device=device)
                 optimizer.zero_grad(set_to_none=True)
-                loss, values = terms(batch, noise, schedule[i])
+                extra = None if surrogate is None else surrogate.noise(config.batch_size)
+                loss, values = terms(batch, noise, schedule[i], extra)
                 loss.backward()  # type: ignore[no-untyped-call]
                 norm = torch.nn.utils.clip_grad_norm_(parameters, config.clip_norm or math.inf)
                 optimizer.step()
@@ -223,14 +242,21 @@ def choose_compile(compile: str | bool, device: torch.device, steps: int) -> boo
     return compile is True
 
 
-Terms = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+Noise = tuple[Tensor, Tensor]
+Terms = Callable[[Tensor, Tensor, Tensor, Noise | None], tuple[Tensor, Tensor]]
 
 
-def _terms(model: VAE, objective: Objective, precision: torch.dtype) -> Terms:
-    """The function from a uint8 batch, noise and `(temperature, C, C)` to the loss and a row of its terms."""
+def _terms(model: VAE, objective: Objective, surrogate: Surrogate | None, precision: torch.dtype) -> Terms:
+    """The function that makes the loss and a row of its terms.
+
+    Its arguments: a uint8 batch, noise of the codes, `(temperature, C, C)`, and noise of the surrogate.
+    """
     prior, real = model.prior, model.latents.continuous
+    weights = torch.tensor(
+        list(surrogate.information.weights.values()) if surrogate else [], device=prior.mean.device
+    )
 
-    def terms(batch: Tensor, noise: Tensor, schedule: Tensor) -> tuple[Tensor, Tensor]:
+    def terms(batch: Tensor, noise: Tensor, schedule: Tensor, extra: Noise | None) -> tuple[Tensor, Tensor]:
         with torch.autocast(batch.device.type, precision, enabled=precision != torch.float32):
             images = batch.float() / 255
             posterior = model.posterior(images)
@@ -238,7 +264,11 @@ def _terms(model: VAE, objective: Objective, precision: torch.dtype) -> Terms:
             distortion = -model.likelihood(codes).log_prob(images).mean()
             kl = posterior.kl_per_unit(prior).mean(0)
             loss = objective.loss(distortion, (kl[:real].sum(), kl[real:].sum()), (schedule[1], schedule[2]))
-        return loss, torch.cat([kl, distortion[None], loss[None]]).detach()
+            if surrogate is None or extra is None:
+                return loss, torch.cat([kl, distortion[None], loss[None]]).detach()
+            information = surrogate(model, posterior, codes, extra)
+            loss = loss - (weights * information).sum()
+        return loss, torch.cat([kl, distortion[None], information, loss[None]]).detach()
 
     return terms
 
@@ -246,9 +276,9 @@ def _terms(model: VAE, objective: Objective, precision: torch.dtype) -> Terms:
 def _compiled(terms: Terms) -> Terms:
     compiled = torch.compile(terms, dynamic=False)
 
-    def call(batch: Tensor, noise: Tensor, schedule: Tensor) -> tuple[Tensor, Tensor]:
+    def call(batch: Tensor, noise: Tensor, schedule: Tensor, extra: Noise | None) -> tuple[Tensor, Tensor]:
         try:
-            return compiled(batch, noise, schedule)
+            return compiled(batch, noise, schedule, extra)
         except torch._dynamo.exc.TorchDynamoException as error:
             reason = str(error).strip().splitlines()[0]
             raise ParameterError(
@@ -267,22 +297,25 @@ def _row(
     real: int,
 ) -> Row:
     """Means over an epoch's batches."""
-    *kl, distortion, loss = record.cpu().double().mean(0).tolist()
+    means = dict(zip(names, record.cpu().double().mean(0).tolist(), strict=False))
+    per_unit = {name: value for name, value in means.items() if name.startswith("kl_")}
+    kl = list(per_unit.values())
     temperature, continuous, discrete = (
         None if column[0] is None else statistics.fmean(column) for column in zip(*schedules, strict=True)
     )
     return {
         "epoch": epoch,
         "step": step,
-        "loss": loss,
-        "distortion": distortion,
+        "loss": means["loss"],
+        "distortion": means["distortion"],
         "rate": sum(kl),
         "kl_continuous": sum(kl[:real]),
         "kl_discrete": sum(kl[real:]),
         "capacity_continuous": continuous,
         "capacity_discrete": discrete,
         "temperature": temperature,
-        **dict(zip(names, kl, strict=False)),
+        **{name: value for name, value in means.items() if name.startswith("information_")},
+        **per_unit,
     }
 
 
