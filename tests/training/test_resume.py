@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from vmivae.checkpoint import NO_CHECKPOINT, Checkpoint, State
 from vmivae.model import VAE
-from vmivae.training import History, train
+from vmivae.training import History, make_information, train
 
 
 def trained(checkpoint: Checkpoint = NO_CHECKPOINT, **options: object) -> tuple[VAE, History]:
@@ -35,6 +36,16 @@ def test_a_killed_training_ends_with_the_same_bytes(
     assert same(model, again)
     assert history.rows == resumed.rows
     assert list(history.rows[0]) == list(resumed.rows[0])
+
+
+def test_the_q_network_and_its_noise_are_kept_too(
+    killed_and_resumed: Callable[..., tuple[VAE, History]],
+) -> None:
+    information = make_information(LATENTS, 1.0, 2.0, codes="posterior")
+    model, history = trained(information=information)
+    again, resumed = killed_and_resumed(partial(trained, information=information), 4, 3)
+    assert same(model, again)
+    assert history.rows == resumed.rows
 
 
 @dataclass
