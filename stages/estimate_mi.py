@@ -17,11 +17,20 @@ def main() -> None:
     params = load_params()
     settings = params.mutual_information.model_dump()
     split = settings.pop("split")
-    with tracking.stage("estimate_mi", params), stage.ProgressReporter() as progress:
+    with (
+        stage.checkpoints("estimate_mi", params.train.checkpoint_seconds) as checkpoint,
+        tracking.stage("estimate_mi", params),
+        stage.ProgressReporter() as progress,
+    ):
         images = torch.from_numpy(np.array(getattr(load_prepared().measured(), split).images))
         model = load_vae("models/vae")
         result = estimate(
-            model, images, EstimateConfig.from_dict(settings), seed=params.seed, progress=progress
+            model,
+            images,
+            EstimateConfig.from_dict(settings),
+            seed=params.seed,
+            progress=progress,
+            checkpoint=checkpoint,
         )
         with together():
             save_q_network(result.q_network, Path("models/q_network"))

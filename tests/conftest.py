@@ -1,54 +1,59 @@
 """Computations that are killed at chosen steps and go on."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import pytest
 
 from vmivae.checkpoint import Checkpoint, State, checkpoints
-
-Result = TypeVar("Result")
 
 
 class KilledError(Exception):
     """Stands for SIGKILL: nothing is kept on the way out."""
 
 
-@dataclass
-class KillAfter:
-    """Hands on to `checkpoint`, and raises at the offer after `steps` others."""
+class Watched:
+    """Notes what is offered to `checkpoint`, and raises at the offer after `steps` others."""
 
-    checkpoint: Checkpoint
-    steps: int
-
-    def load(self, name: str, like: State) -> State | None:
-        return self.checkpoint.load(name, like)
+    def __init__(self, checkpoint: Checkpoint, steps: int | None = None) -> None:
+        self._steps = steps
+        self.load, self.finish = checkpoint.load, checkpoint.finish
+        self._offer = checkpoint.offer
+        self.offered: list[tuple[str, State]] = []
 
     def offer(self, name: str, state: Callable[[], State]) -> None:
-        if self.steps == 0:
+        self.offered.append((name, state()))
+        if len(self.offered) - 1 == self._steps:
             raise KilledError
-        self.steps -= 1
-        self.checkpoint.offer(name, state)
+        self._offer(name, state)
 
-    def finish(self, name: str, state: Callable[[], State]) -> None:
-        self.checkpoint.finish(name, state)
+
+class Killing:
+    """Runs computations, each a function of a checkpoint.
+
+    Attributes:
+        offered: names and states that each process has offered, the last one's after its last kill.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.offered: list[list[tuple[str, State]]] = []
+
+    def __call__(self, compute: Callable[[Checkpoint], Any], *kills: int) -> Any:
+        """What a computation comes to that is killed after so many steps, which are kept, and goes on."""
+        for steps in kills:
+            with pytest.raises(KilledError), checkpoints(self._folder, 0.0) as checkpoint:
+                compute(self._watched(checkpoint, steps))
+        with checkpoints(self._folder, 0.0) as checkpoint:
+            return compute(self._watched(checkpoint))
+
+    def _watched(self, checkpoint: Checkpoint, steps: int | None = None) -> Watched:
+        watched = Watched(checkpoint, steps)
+        self.offered.append(watched.offered)
+        return watched
 
 
 @pytest.fixture
-def killed_and_resumed(tmp_path: Path) -> Callable[..., Result]:
-    """A function that gives what a computation comes to when it is killed and goes on.
-
-    It takes the computation, a function of a checkpoint, and after how many steps it is killed, each time
-    anew. All steps before are kept.
-    """
-
-    def run(compute: Callable[[Checkpoint], Result], *kills: int) -> Result:
-        for steps in kills:
-            with pytest.raises(KilledError), checkpoints(tmp_path / "kept", 0.0) as checkpoint:
-                compute(KillAfter(checkpoint, steps))
-        with checkpoints(tmp_path / "kept", 0.0) as checkpoint:
-            return compute(checkpoint)
-
-    return run
+def killing(tmp_path: Path) -> Killing:
+    return Killing(tmp_path / "kept")

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from vmivae.console import say
 from vmivae.errors import Interrupted
-from vmivae.files import read_json, replace_directory, write_json
+from vmivae.files import read_json, replace_directory
 
 FORMAT = 1
 KEPT = 2
@@ -206,7 +206,8 @@ class _Folder:
         try:
             with replace_directory(self._folder / str(self._number + 1)) as made:
                 (made / "state.safetensors").write_bytes(weights)
-                write_json(made / "state.json", {"sha256": _digest(content, weights), "state": content})
+                text = json.dumps({"sha256": _digest(content, weights), "state": content})
+                (made / "state.json").write_text(text, "utf-8")
         except OSError as error:
             if not self._warned:
                 _warn(f"{self._folder}: no checkpoint written ({error.strerror or error}); the work goes on")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from vmivae.checkpoint import NO_CHECKPOINT, Checkpoint
 from vmivae.errors import ImpossibleEstimateError
 from vmivae.model.protocol import LatentVariableModel
 from vmivae.mutual_information.evidence import log_evidence, log_likelihood
@@ -103,12 +104,24 @@ def sandwich(
     control: Tensor | None = None,
     generator: torch.Generator | None = None,
     progress: Progress | None = None,
+    checkpoint: Checkpoint = NO_CHECKPOINT,
+    name: str = "sandwich",
 ) -> Sandwich:
     """`L_K` and `U_K` of each image, both from the same proposals.
 
     Arguments as in `log_evidence`; without a `control`, it is `L_1`.
     """
-    evidence = log_evidence(model, proposer, codes, images, proposals, generator=generator, progress=progress)
+    evidence = log_evidence(
+        model,
+        proposer,
+        codes,
+        images,
+        proposals,
+        generator=generator,
+        progress=progress,
+        checkpoint=checkpoint,
+        name=name,
+    )
     log_p = log_likelihood(model, codes, images)
     lower, upper = log_p - evidence.high, log_p - evidence.low
     return Sandwich(

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vmivae.checkpoint import NO_CHECKPOINT, Checkpoint
 from vmivae.errors import ParameterError
 from vmivae.model.fixed import measured
 from vmivae.model.latents import CodeDistribution
@@ -31,7 +32,7 @@ from vmivae.mutual_information.bounds import (
 )
 from vmivae.mutual_information.evidence import LogEvidence, log_evidence
 from vmivae.mutual_information.fit import FitRecord, QNetworkConfig, fit_q_network
-from vmivae.mutual_information.pairs import DECODE_BLOCK, CodeSource, sample_images, seeded
+from vmivae.mutual_information.pairs import DECODE_BLOCK, CodeSource, in_blocks, sample_images, seeded
 from vmivae.mutual_information.plan import (
     PILOT_IMAGES,
     Interval,
@@ -232,6 +233,7 @@ def estimate(
     device: str = "auto",
     progress: Progress | None = None,
     q_network: QNetwork | None = None,
+    checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> Estimate:
     """Estimate `I_r(z; x̃)` of a fixed model, `z ~ r`, `x̃ ~ p(x|z)`.
 
@@ -249,12 +251,14 @@ def estimate(
             another object where its prior is.
         progress: called with what is done, how far it is, how much there is, and a few words.
         q_network: a Q to use as it is, in place of fitting one.
+        checkpoint: what it holds is not computed again, and the result is the same.
 
     Raises:
         ParameterError: `images` missing, empty or without a posterior to read them; a Q for other units; a
             device that is not there; a prior, likelihood or posterior that does not fit.
         NonFiniteError: the fit of Q failed.
         ImpossibleEstimateError: a value that only a fault can explain, beyond four standard errors.
+        Interrupted: a signal came; what was reached is in `checkpoint`.
     """
     config = config or EstimateConfig(codes="prior" if images is None else "posterior")
     require_prior(model)
@@ -264,7 +268,9 @@ def estimate(
         source = _source(model, images, config.codes, place)
         history: list[FitRecord] = []
         if q_network is None:
-            q_network, history = fit_q_network(model, source, config.q_network, seed, str(place), progress)
+            q_network, history = fit_q_network(
+                model, source, config.q_network, seed, str(place), progress, checkpoint
+            )
         elif q_network.latents != source.latents:
             raise ParameterError(f"q_network: is for {q_network.latents}, the model has {source.latents}")
         network = q_network.to(place)
@@ -273,7 +279,7 @@ def estimate(
             with seeded(seed, "choice of the proposal", place) as generator:
                 codes = source.sample((calibration_pairs(source),), generator)
                 proposer = best_proposer(source, network, codes, sample_images(model, codes))
-        bench = _Bench(model, source, network, proposer, seed, place, progress)
+        bench = _Bench(model, source, network, proposer, seed, place, progress, checkpoint)
         return _Estimation(bench, config, model.prior.to(place)).result(history)
 
 
@@ -288,6 +294,7 @@ class _Bench:
     seed: int
     device: torch.device
     progress: Progress | None
+    checkpoint: Checkpoint
 
     def score(self, samples: int) -> _Scores:
         """Draw pairs that Q was not fitted on, and score them under Q."""
@@ -297,13 +304,24 @@ class _Bench:
                 codes, component = self.source.sample_with_component((samples,), generator)
             else:
                 codes = self.source.sample((samples,), generator)
-            scores = []
-            for start in range(0, samples, DECODE_BLOCK):
-                block = codes[start : start + DECODE_BLOCK]
-                scores.append(self.network.score(block, sample_images(self.model, block)))
+
+            def scored(block: slice) -> tuple[Tensor, ...]:
+                return self.network.score(codes[block], sample_images(self.model, codes[block]))
+
+            def evaluated(done: int) -> None:
                 if self.progress:
-                    self.progress("evaluating the bound", start + len(block), samples, "")
-        log_q, per_unit = (torch.cat(part) for part in zip(*scores, strict=True))
+                    self.progress("evaluating the bound", done, samples, "")
+
+            log_q, per_unit = in_blocks(
+                scored,
+                samples,
+                DECODE_BLOCK,
+                generator,
+                self.device,
+                progress=evaluated,
+                checkpoint=self.checkpoint,
+                name="evaluation pairs",
+            )
         return _Scores(codes, component, self.source.log_prob(codes), log_q, per_unit)
 
     def sandwich(self, stream: str, images: int, proposals: int) -> Sandwich:
@@ -320,6 +338,8 @@ class _Bench:
                 self._unit_scores(codes, drawn)[0] - self.source.log_prob(codes),
                 generator,
                 self.progress,
+                self.checkpoint,
+                stream,
             )
 
     def _unit_scores(self, codes: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -345,6 +365,8 @@ class _Bench:
                     known,
                     generator,
                     self.progress,
+                    self.checkpoint,
+                    f"proposals that know {', '.join(known) or 'no unit'}",
                 )
                 for known in parts
             }

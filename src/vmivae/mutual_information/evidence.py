@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vmivae.checkpoint import NO_CHECKPOINT, Checkpoint
 from vmivae.model.protocol import LatentVariableModel
-from vmivae.mutual_information.pairs import DECODE_BLOCK, wide
+from vmivae.mutual_information.pairs import DECODE_BLOCK, in_blocks, wide
 from vmivae.mutual_information.proposals import Proposer
 from vmivae.progress import Progress
 
@@ -58,6 +59,8 @@ def log_evidence(
     known: Collection[str] = (),
     generator: torch.Generator | None = None,
     progress: Progress | None = None,
+    checkpoint: Checkpoint = NO_CHECKPOINT,
+    name: str = "weighing proposals",
 ) -> LogEvidence:
     """Bracket `log p_r(x̃|z_A)` of each image; with no unit known, `log p_r(x̃)`.
 
@@ -72,23 +75,22 @@ def log_evidence(
         known: A, the units that keep the value they have in `codes`.
         generator: of the proposals.
         progress: as in `estimate`; counts decoded codes.
+        checkpoint: images that are done are taken from there, under `name`.
     """
     # Few proposals need many images to fill a block, and many proposals few.
     together = max(FEWEST_TOGETHER, DECODE_BLOCK // proposals)
-    parts = []
-    for start in range(0, len(codes), together):
-        block = slice(start, start + together)
-        parts.append(_log_evidence(model, proposer, codes[block], images[block], proposals, known, generator))
+    targets = doublings(proposals)
+
+    def of(block: slice) -> tuple[Tensor, ...]:
+        found = _log_evidence(model, proposer, codes[block], images[block], proposals, known, generator)
+        return found.low, found.high, found.effective, found.largest
+
+    def decoded(done: int) -> None:
         if progress:
-            done = min(start + together, len(codes))
             progress("weighing proposals", done * proposals, len(codes) * proposals, "")
-    return LogEvidence(
-        parts[0].proposals,
-        torch.cat([part.low for part in parts], dim=-1),
-        torch.cat([part.high for part in parts], dim=-1),
-        torch.cat([part.effective for part in parts]),
-        torch.cat([part.largest for part in parts]),
-    )
+
+    blocks = in_blocks(of, len(codes), together, generator, codes.device, -1, decoded, checkpoint, name)
+    return LogEvidence(targets, *blocks)
 
 
 def log_likelihood(model: LatentVariableModel, codes: Tensor, images: Tensor) -> Tensor:

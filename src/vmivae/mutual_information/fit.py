@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from vmivae.checkpoint import NO_CHECKPOINT, Checkpoint, State, adam_state, restore_adam
 from vmivae.errors import NonFiniteError, ParameterError
 from vmivae.model.fixed import measured
 from vmivae.model.latents import LatentSpec
 from vmivae.model.protocol import LatentVariableModel
 from vmivae.model.q_network import QNetwork
 from vmivae.mutual_information.flow import FlowQNetwork
-from vmivae.mutual_information.pairs import DECODE_BLOCK, CodeSource, sample_images, seeded
+from vmivae.mutual_information.pairs import (
+    DECODE_BLOCK,
+    CodeSource,
+    draws_state,
+    restore_draws,
+    sample_images,
+    seeded,
+)
 from vmivae.progress import Progress
 from vmivae.weights import load_network, save_network
 
@@ -85,6 +93,7 @@ def fit_q_network(
     seed: int = 0,
     device: str = "auto",
     progress: Progress | None = None,
+    checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> tuple[QNetwork, list[FitRecord]]:
     """Maximise `E[log Q(z|x̃)]` over freshly sampled pairs `z ~ r(z)`, `x̃ ~ p(x|z)` (4.4).
 
@@ -98,6 +107,7 @@ def fit_q_network(
         seed: of the initial weights and all draws, which are independent of those of `estimate`.
         device: as in `estimate`.
         progress: called with what is done, the step, the number of steps, and a few words.
+        checkpoint: as in `estimate`.
 
     Returns:
         Q in evaluation mode, and the history of the fit.
@@ -118,27 +128,51 @@ def fit_q_network(
             images = sample_images(model, codes)
         network = FAMILIES[config.family](tuple(images.shape[1:]), r.latents).to(place)
         network.standardize(codes, images)
-        return network, _fit(network, model, r, config, (codes, images), generator, progress)
+        pairs = _Pairs(model, r, config.batch_size, generator)
+        return network, _fit(network, pairs, config.steps, (codes, images), progress, checkpoint)
 
 
 def _fit(
     network: QNetwork,
-    model: LatentVariableModel,
-    source: CodeSource,
-    config: QNetworkConfig,
+    pairs: _Pairs,
+    steps: int,
     validation: tuple[Tensor, Tensor],
-    generator: torch.Generator,
     progress: Progress | None,
+    checkpoint: Checkpoint,
 ) -> list[FitRecord]:
     optimizer = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE, fused=True)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, config.steps)
-    interval = max(SHORTEST_INTERVAL, math.ceil(config.steps / REPORTS))
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    interval = max(SHORTEST_INTERVAL, math.ceil(steps / REPORTS))
     history: list[FitRecord] = []
-    best, best_weights = -math.inf, None
-    total, since = 0.0, 0
-    batches = _batches(model, source, config.batch_size, generator)
-    for step in range(1, config.steps + 1):
-        codes, images = next(batches)
+    best, best_weights = -math.inf, _copied(network)
+    step, total, since = 0, 0.0, 0
+
+    def state() -> State:
+        return {
+            "step": step,
+            "total": total,
+            "since": since,
+            "history": [astuple(record) for record in history],
+            "weights": network.state_dict(),
+            "best": best,
+            "best_weights": best_weights,
+            "adam": adam_state(optimizer),
+            "schedule": schedule.state_dict(),
+            "pairs": pairs.state(),
+        }
+
+    if saved := checkpoint.load("fit of the Q-network", state()):
+        step, total, since = saved["step"], saved["total"], saved["since"]
+        history = [FitRecord(*record) for record in saved["history"]]
+        network.load_state_dict(saved["weights"])
+        best, best_weights = saved["best"], saved["best_weights"]
+        restore_adam(optimizer, saved["adam"])
+        schedule.load_state_dict(saved["schedule"])
+        (optimizer.param_groups[0]["lr"],) = schedule.get_last_lr()
+        pairs.restore(saved["pairs"])
+    while step < steps:
+        step += 1
+        codes, images = pairs.draw()
         with torch.enable_grad():
             log_q, loss = network.objective(codes, images)
             optimizer.zero_grad()
@@ -151,20 +185,25 @@ def _fit(
         optimizer.step()
         schedule.step()
         total, since = total + log_q.item(), since + 1
-        if step % interval == 0 or step == config.steps:
+        if step % interval == 0 or step == steps:
             score = validate(network, *validation)
             history.append(FitRecord(step, total / since, score))
             total, since = 0.0, 0
             if score > best:
-                best = score
-                best_weights = {name: value.clone() for name, value in network.state_dict().items()}
+                best, best_weights = score, _copied(network)
             if progress:
-                progress("fitting Q", step, config.steps, f"log Q {score:.2f} nats")
-    if best_weights is None:
+                progress("fitting Q", step, steps, f"log Q {score:.2f} nats")
+        checkpoint.offer("fit of the Q-network", state)
+    checkpoint.finish("fit of the Q-network", state)
+    if best == -math.inf:
         raise NonFiniteError("fit of the Q-network: log Q(z|x̃) of the validation pairs was never finite")
     network.load_state_dict(best_weights)
     network.requires_grad_(False).eval()
     return history
+
+
+def _copied(network: QNetwork) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in network.state_dict().items()}
 
 
 def validate(network: QNetwork, codes: Tensor, images: Tensor) -> float:
@@ -174,20 +213,48 @@ def validate(network: QNetwork, codes: Tensor, images: Tensor) -> float:
         return float(torch.cat([network.score(code, image)[0] for code, image in blocks]).mean())
 
 
-def _batches(
-    model: LatentVariableModel, source: CodeSource, batch_size: int, generator: torch.Generator
-) -> Iterator[tuple[Tensor, Tensor]]:
+class _Pairs:
     """Endless batches of codes `(B, size)` and images `(B, *event)`; every pair appears once."""
-    codes_at_once = max(DECODE_BLOCK, batch_size)
-    while True:
+
+    def __init__(
+        self, model: LatentVariableModel, source: CodeSource, batch_size: int, generator: torch.Generator
+    ) -> None:
+        self._model, self._source, self._batch_size = model, source, batch_size
+        self._generator = generator
+        self._order: list[Tensor] = []
+        self._before = draws_state(generator, generator.device)
+        self._given = 0
+
+    def draw(self) -> tuple[Tensor, Tensor]:
+        """The next batch."""
+        if self._given == len(self._order):
+            self._before = draws_state(self._generator, self._generator.device)
+            self._decode()
+            self._given = 0
+        index = self._order[self._given]
+        self._given += 1
+        return self._codes[index], self._images[index]
+
+    def state(self) -> State:
+        """How many batches were drawn, of those that come from one state of the generators."""
+        return {"draws": self._before, "given": self._given}
+
+    def restore(self, state: State) -> None:
+        """Go on where `state` was taken."""
+        self._before, self._given = state["draws"], state["given"]
+        restore_draws(self._before, self._generator, self._generator.device)
+        if self._given:
+            self._decode()
+
+    def _decode(self) -> None:
+        codes_at_once = max(DECODE_BLOCK, self._batch_size)
         with torch.no_grad():
-            codes = source.sample((codes_at_once,), generator)
-            images = sample_images(model, codes, (IMAGES_PER_CODE,)).flatten(0, 1)
-            codes = codes.repeat(IMAGES_PER_CODE, 1)
-            order = torch.randperm(len(codes), generator=generator, device=codes.device)
-        for index in torch.split(order, batch_size):
-            if len(index) == batch_size:
-                yield codes[index], images[index]
+            codes = self._source.sample((codes_at_once,), self._generator)
+            self._images = sample_images(self._model, codes, (IMAGES_PER_CODE,)).flatten(0, 1)
+            self._codes = codes.repeat(IMAGES_PER_CODE, 1)
+            order = torch.randperm(len(self._codes), generator=self._generator, device=codes.device)
+        blocks = torch.split(order, self._batch_size)
+        self._order = [index for index in blocks if len(index) == self._batch_size]
 
 
 def save_q_network(network: QNetwork, path: Path | str) -> None:
