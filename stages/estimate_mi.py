@@ -3,9 +3,6 @@
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
-import torch
-
 from vmivae import load_params, load_vae, stage, tracking
 from vmivae.data import load_prepared
 from vmivae.files import together, write_csv, write_json
@@ -22,7 +19,7 @@ def main() -> None:
         tracking.stage("estimate_mi", params),
         stage.ProgressReporter() as progress,
     ):
-        images = torch.from_numpy(np.array(getattr(load_prepared().measured(), split).images))
+        images = getattr(load_prepared().measured(), split).tensor()
         model = load_vae("models/vae")
         result = estimate(
             model,

@@ -2,9 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
-import torch
-
 from vmivae import load_params, stage, tracking
 from vmivae.data import binarized, load_prepared
 from vmivae.files import together, write_csv, write_json
@@ -28,7 +25,7 @@ def main() -> None:
         model = VAE(data.card.image_shape, latents, **params.model.model_dump(), seed=params.seed)
         history = train(
             model,
-            torch.from_numpy(np.array(data.train.images)),
+            data.train.tensor(),
             make_objective(latents, **objective),
             TrainConfig(**settings),
             params.seed,

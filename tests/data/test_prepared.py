@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from small_files import random_images
 
-from vmivae.data import load_prepared, prepare
+from vmivae.data import Split, load_prepared, prepare
 from vmivae.errors import DataError
 
 
@@ -66,3 +66,14 @@ def test_a_missing_array_is_named(file: str, folder: Path) -> None:
     (folder / file).unlink()
     with pytest.raises(DataError, match=f"{file}: not found"):
         load_prepared(folder)
+
+
+@pytest.mark.parametrize("budget", [0, 2**30])
+def test_tensor_holds_the_images_whether_they_fit_or_not(tmp_path, monkeypatch, budget):
+    images = np.arange(2 * 3 * 16, dtype=np.uint8).reshape(2, 3, 4, 4)
+    np.save(tmp_path / "images.npy", images)
+    mapped = np.load(tmp_path / "images.npy", mmap_mode="r")
+    monkeypatch.setattr("vmivae.data.prepared.RESIDENT_BYTES", budget)
+    tensor = Split(mapped, None, None).tensor()
+    np.testing.assert_array_equal(tensor.numpy(), images)
+    assert np.shares_memory(tensor.numpy(), mapped) == (budget == 0)

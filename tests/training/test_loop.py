@@ -1,15 +1,17 @@
 """The loop: what a step is, what an epoch averages, that repeats are the same bytes, and how it stops."""
 
 import math
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from vmivae.errors import NonFiniteError, ParameterError
 from vmivae.model import VAE, LatentSpec
-from vmivae.training import Beta, Capacity, History, Objective, Ramp, TrainConfig, make_objective, train
-from vmivae.training.loop import choose_compile, choose_precision
+from vmivae.training import Beta, Capacity, History, Objective, Ramp, TrainConfig, loop, make_objective, train
+from vmivae.training.loop import COMPILE_FROM, choose_compile, choose_precision
 
 LATENTS = LatentSpec(2, (3,))
 CAPACITY = Capacity(gamma=(5.0, 5.0), continuous=Ramp(0.0, 2.0, 6), discrete=Ramp(0.0, math.log(3), 6))
@@ -215,12 +217,31 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 
 def test_precision_and_compilation_are_as_told() -> None:
     cpu = torch.device("cpu")
-    assert choose_precision("bf16", cpu, 10) is torch.bfloat16
-    assert choose_precision("fp32", torch.device("cuda"), 10**6) is torch.float32
-    assert choose_precision("auto", cpu, 10**6) is torch.float32
+    assert choose_precision("bf16") is torch.bfloat16
+    assert choose_precision("fp32") is torch.float32
+    assert choose_precision("auto") is torch.float32
     assert choose_compile(True, cpu, 1)
     assert not choose_compile(False, torch.device("cuda"), 10**6)
+
+
+def test_compilation_is_chosen_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu, first = torch.device("cpu"), COMPILE_FROM["cpu"]
+    monkeypatch.setenv("CXX", "true")
+    assert choose_compile("auto", cpu, first)
+    assert not choose_compile("auto", cpu, first - 1)
+    assert not choose_compile("auto", torch.device("mps"), 10**6)
+    monkeypatch.setenv("CXX", "no-such-compiler")
     assert not choose_compile("auto", cpu, 10**6)
+
+
+def test_sets_too_large_for_memory_train_to_the_same_bytes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    resident, _ = trained()
+    np.save(tmp_path / "images.npy", some_images().numpy())
+    mapped = torch.from_numpy(np.load(tmp_path / "images.npy", mmap_mode="c"))
+    monkeypatch.setattr(loop, "RESIDENT_BYTES", 0)
+    assert same(resident, trained(images=mapped)[0])
 
 
 def test_half_precision_trains_close_to_full() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib.format import write_array_header_1_0
@@ -20,8 +21,12 @@ from vmivae.errors import DataError
 from vmivae.files import read_json, replace_directory, write_json
 from vmivae.progress import Progress
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 CARD = "data_card.json"
 SPLITS = ("train", "test")
+RESIDENT_BYTES = 2**30
 _CHUNK = 1024
 
 
@@ -69,6 +74,17 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def tensor(self) -> Tensor:
+        """The images, in memory up to `RESIDENT_BYTES`; beyond, the file is read where images are used."""
+        import torch
+
+        if self.images.nbytes <= RESIDENT_BYTES:
+            return torch.from_numpy(np.array(self.images))
+        with warnings.catch_warnings():
+            # Nothing writes to the tensor, which PyTorch could not hinder.
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+            return torch.from_numpy(self.images)
 
 
 @dataclass(frozen=True)
