@@ -80,6 +80,7 @@ class Sandwich:
         upper: `U_K`, the same with all K codes proposed: non-increasing in K in expectation.
         effective, largest: spread of the weights, as in `LogEvidence`.
         control: a control variate, `(M,)`: something cheap whose mean is known from many more images.
+        below: the sandwich of the same images by a cheaper proposer; None where there is none.
     """
 
     proposals: list[int]
@@ -88,6 +89,7 @@ class Sandwich:
     effective: Tensor
     largest: Tensor
     control: Tensor
+    below: Sandwich | None = None
 
     @property
     def gap(self) -> Tensor:

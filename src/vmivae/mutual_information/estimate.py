@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from vmivae.model.protocol import (
     require_prior,
 )
 from vmivae.model.q_network import QNetwork
+from vmivae.mutual_information.adapted import AdaptedProposer
 from vmivae.mutual_information.aggregate import AggregatePosterior
 from vmivae.mutual_information.bounds import (
     Mean,
@@ -51,6 +52,8 @@ CODES = ("posterior", "prior")
 FEW_EFFECTIVE = 10.0
 MANY_DOMINATED = 0.1
 """Share of images dominated by one weight, above which the weights are warned of."""
+FEWEST_OF_PART = 64
+"""Images that the two-sided interval of a group or unit is a mean over, where no fewer are asked for."""
 NEAR_LIMIT = 0.5
 """Nats below log N within which the encoder's information says little but that N is small."""
 
@@ -142,7 +145,7 @@ class Estimate:
         gap, gap_se: `upper − lower`, which has much less noise than either.
         width: of what is claimed, `(upper + 2 se) − (lower − 2 se)`.
         width_target, width_met: the width that was asked for, if any, and whether it was reached.
-        proposal: what proposed the codes: `q_network`, or `aggregate_posterior` tilted by it.
+        proposal: what proposed the codes: `q_network`, `adapted` to each image, or `aggregate_posterior`.
         decodes: decoder evaluations spent on the total interval, the pilot's included.
         levels: `{"coarse", "fine", "images", "slope"}` of each level of the multilevel estimate.
         curve: both bounds with standard errors at K = 1, 2, 4, …, from the images of the last level; without
@@ -274,12 +277,7 @@ def estimate(
         elif q_network.latents != source.latents:
             raise ParameterError(f"q_network: is for {q_network.latents}, the model has {source.latents}")
         network = q_network.to(place)
-        proposer: Proposer = QProposer(source, network)
-        if config.importance:
-            with seeded(seed, "choice of the proposal", place) as generator:
-                codes = source.sample((calibration_pairs(source),), generator)
-                proposer = best_proposer(source, network, codes, sample_images(model, codes))
-        bench = _Bench(model, source, network, proposer, seed, place, progress, checkpoint)
+        bench = _Bench(model, source, network, seed, place, progress, checkpoint)
         return _Estimation(bench, config, model.prior.to(place)).result(history)
 
 
@@ -290,11 +288,26 @@ class _Bench:
     model: LatentVariableModel
     source: CodeSource
     network: QNetwork
-    proposer: Proposer
     seed: int
     device: torch.device
     progress: Progress | None
     checkpoint: Checkpoint
+
+    @property
+    def q_proposer(self) -> QProposer:
+        """Q alone."""
+        return QProposer(self.source, self.network)
+
+    def finest(self) -> Proposer:
+        """The proposer of the tightest bounds that there is for such codes."""
+        if isinstance(self.source, AggregatePosterior):
+            with seeded(self.seed, "choice of the proposal", self.device) as generator:
+                codes = self.source.sample((calibration_pairs(self.source),), generator)
+                images = sample_images(self.model, codes)
+                return best_proposer(self.source, self.network, codes, images)
+        if isinstance(self.source, CodeDistribution) and AdaptedProposer.suits(self.source.latents):
+            return AdaptedProposer(self.model, self.source, self.network)
+        return QProposer(self.source, self.network)
 
     def score(self, samples: int) -> _Scores:
         """Draw pairs that Q was not fitted on, and score them under Q."""
@@ -324,23 +337,31 @@ class _Bench:
             )
         return _Scores(codes, component, self.source.log_prob(codes), log_q, per_unit)
 
-    def sandwich(self, stream: str, images: int, proposals: int) -> Sandwich:
-        """`L_K` and `U_K` of fresh images."""
+    def sandwich(
+        self, stream: str, proposer: Proposer, images: int, proposals: int, below: int = 0
+    ) -> Sandwich:
+        """`L_K` and `U_K` of fresh images; beside them, if `below` is given, those of Q up to that K."""
         with seeded(self.seed, stream, self.device) as generator:
             codes = self.source.sample((images,), generator)
             drawn = sample_images(self.model, codes)
-            return sandwich(
-                self.model,
-                self.proposer,
-                codes,
-                drawn,
-                proposals,
-                self._unit_scores(codes, drawn)[0] - self.source.log_prob(codes),
-                generator,
-                self.progress,
-                self.checkpoint,
-                stream,
-            )
+            control = self._unit_scores(codes, drawn)[0] - self.source.log_prob(codes)
+
+            def bounds(of: Proposer, most: int) -> Sandwich:
+                return sandwich(
+                    self.model,
+                    of,
+                    codes,
+                    drawn,
+                    most,
+                    control,
+                    generator,
+                    self.progress,
+                    self.checkpoint,
+                    f"{stream}, {of.name}",
+                )
+
+            found = bounds(proposer, proposals)
+            return replace(found, below=bounds(self.q_proposer, below)) if below else found
 
     def _unit_scores(self, codes: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
         """`log Q(z|x̃)` of pairs, and that of each unit."""
@@ -349,7 +370,7 @@ class _Bench:
         return torch.cat(log_q), torch.cat(per_unit)
 
     def evidence(
-        self, parts: Sequence[tuple[str, ...]], images: int, proposals: int
+        self, proposer: Proposer, parts: Sequence[tuple[str, ...]], images: int, proposals: int
     ) -> tuple[Tensor, Tensor, dict[tuple[str, ...], LogEvidence]]:
         """Fresh codes, their unit scores under Q, and `log p_r(x̃|z_A)` for each A in `parts`."""
         with seeded(self.seed, "groups and units", self.device) as generator:
@@ -358,7 +379,7 @@ class _Bench:
             found = {
                 known: log_evidence(
                     self.model,
-                    self.proposer,
+                    proposer,
                     codes,
                     drawn,
                     proposals,
@@ -419,7 +440,7 @@ class _Estimation:
             width=interval.width if interval else None,
             width_target=target,
             width_met=interval.width <= target if interval and target is not None else None,
-            proposal=self._bench.proposer.name if plan else None,
+            proposal=self._proposer.name if plan else None,
             decodes=plan.decodes + spent if plan else None,
             levels=[vars(level).copy() for level in plan.levels] if plan else [],
             curve=curve(plan, pointwise, drawn[-1]) if plan else [_start(total)],
@@ -440,20 +461,30 @@ class _Estimation:
 
     def _plan(self, importance: ImportanceConfig) -> tuple[Plan, int]:
         """What to draw, and the decodes of the pilot that says so."""
-        budget = importance.images * importance.samples
-        proposals = pilot_proposals(budget)
+        budget, pairs, bench = importance.images * importance.samples, self._config.samples, self._bench
+        q, finest = bench.q_proposer, bench.finest()
+        below, proposals = 0, pilot_proposals(budget, finest.decodes)
+        if finest.decodes:
+            # Where fitting to images pays, more proposals of Q than that costs hardly do.
+            below = min(pilot_proposals(budget) or 0, 2 ** finest.decodes.bit_length())
+            if proposals is None:
+                finest, below, proposals = q, 0, pilot_proposals(budget)
+        self._proposer: Proposer = finest
         if proposals is None:
-            return single_level(self._config.samples, importance.images, importance.samples), 0
-        pilot = self._bench.sandwich("pilot", PILOT_IMAGES, proposals)
-        spent = PILOT_IMAGES * (proposals + 1)
-        setup = self._bench.proposer.setup
-        return choose(pilot, self._config.samples, budget - spent, importance.width, setup), spent
+            return single_level(pairs, importance.images, importance.samples, finest.name), 0
+        pilot = bench.sandwich("pilot", finest, PILOT_IMAGES, proposals, below)
+        spent = PILOT_IMAGES * (finest.decodes + proposals + 1 + (below + 1 if below else 0))
+        plan = choose(pilot, pairs, budget - spent, finest, q, importance.width)
+        self._proposer = finest if plan.levels[-1].proposal == finest.name else q
+        return plan, spent
 
     def _interval(self, plan: Plan, pointwise: Tensor) -> tuple[Interval, list[Sandwich]]:
-        drawn = [
-            self._bench.sandwich(f"level {number}", level.images, level.fine)
-            for number, level in enumerate(plan.levels)
-        ]
+        drawn = []
+        for number, level in enumerate(plan.levels):
+            last = level.proposal == self._proposer.name
+            proposer = self._proposer if last else self._bench.q_proposer
+            below = level.coarse if last and proposer.decodes else 0
+            drawn.append(self._bench.sandwich(f"level {number}", proposer, level.images, level.fine, below))
         interval = combine(plan, pointwise, drawn)
         most = self._most(self._latents.units)
         require_possible("the lower bound L", interval.lower, highest=most)
@@ -482,6 +513,11 @@ class _Estimation:
         """The most that units can carry: Σ log K of categorical ones, no limit with a real one."""
         classes = dict(zip(self._latents.discrete_units, self._latents.discrete, strict=True))
         return sum(math.log(classes[unit]) if unit in classes else math.inf for unit in units)
+
+    def _capped(self, units: Sequence[str], upper: Mean) -> Mean:
+        """An upper bound, or the entropy's own limit where that is lower: it holds without an error."""
+        most = self._most(units)
+        return upper if upper.value < most else Mean(most, 0.0)
 
     def _parts(
         self, importance: ImportanceConfig | None, total: Mean, interval: Interval | None
@@ -530,8 +566,11 @@ class _Estimation:
         decides which is reported; the other half, or the Barber–Agakov pairs, give its value: the larger of
         two noisy bounds would be no bound.
         """
+        proposals = max(1, importance.samples // 4)
+        # What is decoded to read an image is saved on images.
+        images = importance.images * proposals // (proposals + self._proposer.decodes)
         codes, per_unit, found = self._bench.evidence(
-            [(), *wanted], importance.images, max(1, importance.samples // 4)
+            self._proposer, [(), *wanted], max(min(importance.images, FEWEST_OF_PART), images), proposals
         )
         evidence = found[()]
         for units in wanted:
@@ -542,12 +581,13 @@ class _Estimation:
             below, above = given.low[-1] - evidence.high[-1], given.high[-1] - evidence.low[-1]
             half = len(codes) // 2
             lower, upper = barber_agakov(log_q, log_r), with_control(first, control, above)
-            if (below - control)[:half].mean() > 0:
+            gain = mean((below - control)[:half])
+            if gain.value > 2 * gain.se:
                 lower = with_control(first, control[half:], below[half:])
             what = f"information of {', '.join(units)}"
             require_possible(f"{what}, lower bound", lower, highest=self._most(units))
             require_possible(f"{what}, upper bound", upper, lowest=0.0)
-            parts[units] |= _sides(lower, upper)
+            parts[units] |= _sides(lower, self._capped(units, upper))
 
     def _unit_scores(
         self, units: tuple[str, ...], codes: Tensor, log_q_per_unit: Tensor

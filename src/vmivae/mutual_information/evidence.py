@@ -99,6 +99,26 @@ def log_likelihood(model: LatentVariableModel, codes: Tensor, images: Tensor) ->
     return wide(torch.cat([model.likelihood(code).log_prob(image) for code, image in blocks]))
 
 
+def completed(codes: Tensor, columns: list[int], parts: Tensor) -> Tensor:
+    """Codes `(M, size)` with `parts` `(k, M, n)` in the n columns: `(k, M, size)`."""
+    whole = codes.expand(len(parts), -1, -1).clone()
+    whole[..., columns] = parts
+    return whole
+
+
+def log_likelihood_of_each(model: LatentVariableModel, codes: Tensor, images: Tensor) -> Tensor:
+    """`log p(x̃|z)` of k codes for each image, `(k, M, size)` and `(M, *event)`: `(k, M)`."""
+    rows = max(1, DECODE_BLOCK // len(images))
+    return torch.cat(
+        [
+            log_likelihood(
+                model, block.flatten(0, 1), images.expand(len(block), *images.shape).flatten(0, 1)
+            ).reshape(len(block), len(images))
+            for block in torch.split(codes, rows)
+        ]
+    )
+
+
 def _log_evidence(
     model: LatentVariableModel,
     proposer: Proposer,
@@ -116,16 +136,13 @@ def _log_evidence(
     if not free:
         exact = log_likelihood(model, codes, images).expand(len(targets), -1)
         return LogEvidence(targets, exact, exact, torch.full_like(exact[0], proposals), exact[0] * 0)
-    proposal = proposer.propose(codes, images, known)
+    proposal = proposer.propose(codes, images, known, generator)
 
     def log_weights(parts: Tensor) -> Tensor:
         """Of codes of the free units, `(k, count, len(free))`: `(k, count)`."""
-        times = len(parts)
-        whole = codes.expand(times, -1, -1).clone()
-        whole[..., free] = parts
-        flat = whole.flatten(0, 1)
-        repeated = images.expand(times, *images.shape).flatten(0, 1)
-        return log_likelihood(model, flat, repeated).reshape(times, count) + proposal.log_ratio(parts)
+        return log_likelihood_of_each(model, completed(codes, free, parts), images) + proposal.log_ratio(
+            parts
+        )
 
     true = log_weights(codes[:, free][None])[0]
     running = _RunningSum(count, codes.device)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 from torch import Tensor
 
@@ -34,12 +35,16 @@ class Level:
         coarse, fine: numbers of proposals; the first level has `coarse = 0`, and is `L_fine` itself.
         images: how many.
         slope: of the difference on the control variate.
+        proposal: name of the proposer of `L_fine`.
+        decodes: decoder evaluations for each image.
     """
 
     coarse: int
     fine: int
     images: int
     slope: float
+    proposal: str
+    decodes: int
 
 
 @dataclass(frozen=True)
@@ -50,40 +55,71 @@ class Plan:
         pairs: fresh pairs for the Barber–Agakov bound.
         levels: from small K to large; the last one gives the gap between the bounds too.
         slopes: of `L_K` on the control variate at K = 1, 2, 4, … of the last level.
+        width: total width that the pilot expects; None without a pilot.
     """
 
     pairs: int
     levels: list[Level]
     slopes: list[float]
+    width: float | None = None
 
     @property
     def decodes(self) -> int:
         """Decoder evaluations of all draws."""
-        return self.pairs + sum(level.images * (level.fine + 1) for level in self.levels)
+        return self.pairs + sum(level.images * level.decodes for level in self.levels)
 
 
-def pilot_proposals(budget: int) -> int | None:
-    """Largest K, a power of two, that the pilot of a budget can afford; None where it can afford no pilot."""
-    affordable = budget // (PILOT_SHARE * PILOT_IMAGES)
+def pilot_proposals(budget: int, reading: int = 0) -> int | None:
+    """Largest K, a power of two, that the pilot of a budget can afford; None where it can afford no pilot.
+
+    Args:
+        budget: decoder evaluations.
+        reading: those that the proposer needs to read an image.
+    """
+    affordable = budget // (PILOT_SHARE * PILOT_IMAGES) - reading
     return 2 ** (affordable.bit_length() - 1) if affordable >= 16 else None
 
 
-def single_level(pairs: int, images: int, proposals: int) -> Plan:
+def single_level(pairs: int, images: int, proposals: int, proposal: str) -> Plan:
     """The plan without a pilot."""
-    return Plan(pairs, [Level(0, proposals, images, 1.0)], [1.0] * len(doublings(proposals)))
+    level = Level(0, proposals, images, 1.0, proposal, proposals + 1)
+    return Plan(pairs, [level], [1.0] * len(doublings(proposals)))
 
 
-def choose(pilot: Sandwich, pairs: int, budget: int, width: float | None = None, setup: int = 0) -> Plan:
+class Cost(Protocol):
+    """What a proposer costs."""
+
+    name: str
+
+    @property
+    def setup(self) -> int:
+        """What reading an image costs, in decoder evaluations that take as long."""
+        ...
+
+    @property
+    def decodes(self) -> int:
+        """Decoder evaluations that reading an image takes."""
+        ...
+
+
+def choose(
+    pilot: Sandwich, pairs: int, budget: int, proposer: Cost, below: Cost, width: float | None = None
+) -> Plan:
     """The plan of the least total width `(U + 2 se) − (L − 2 se)` within a budget.
 
     Args:
-        pilot: the sandwich of a few images, at every K that is considered.
+        pilot: the sandwich of a few images, at every K that is considered; with `pilot.below`, its levels are
+            considered as the whole of a plan, and as the coarse part of one.
         pairs: fresh pairs for the Barber–Agakov bound, at least; they do not count.
         budget: decoder evaluations.
+        proposer: of the pilot.
+        below: of `pilot.below`, where there is one.
         width: if given, the cheapest plan that the pilot expects to reach it; the best one where none does.
-        setup: what an image costs beside its proposals, in decoder evaluations that take as long.
     """
-    options = [_Option(pilot, top, setup) for top in range(1, len(pilot.proposals))]
+    options = [_Option(pilot, top, proposer, below) for top in range(1, len(pilot.proposals))]
+    if pilot.below:
+        tops = range(1, len(pilot.below.proposals))
+        options += [_Option(pilot.below, top, below, below) for top in tops]
     budgets = [budget]
     if width is not None:
         cheaper = [int(budget * 2 ** (-step / 4)) for step in range(40)]
@@ -93,26 +129,36 @@ def choose(pilot: Sandwich, pairs: int, budget: int, width: float | None = None,
 
 
 class _Option:
-    """The cheapest chain of levels up to one K of the pilot."""
+    """The cheapest chain of levels up to one K of the pilot.
 
-    def __init__(self, pilot: Sandwich, top: int, setup: int) -> None:
-        self._pilot, self._top, self._setup = pilot, top, setup
+    The coarse bounds are those of `pilot.below` where there is one, else the pilot's own at smaller K, whose
+    proposals are among those of the fine one.
+    """
+
+    def __init__(self, pilot: Sandwich, top: int, proposer: Cost, below: Cost) -> None:
+        self._pilot, self._top, self._proposer = pilot, top, proposer
+        coarse: Sandwich = pilot.below or pilot
+        self._apart = pilot.below is not None
+        self._below = below if self._apart else proposer
+        steps = len(coarse.proposals) if self._apart else top
+        self._proposals = [*coarse.proposals[:steps], pilot.proposals[top]]
+        self._bounds: list[Tensor] = [*coarse.lower[:steps], pilot.lower[top]]
         self._gap = max(0.0, float(pilot.gap[top].mean()))
         # Shortest path: a level costs √(variance × decodes), and the least total wins.
         effort: dict[int | None, float] = {None: 0.0}
         previous: dict[int, int | None] = {}
-        for fine in range(top + 1):
+        for fine in range(steps + 1):
             candidates = {c: effort[c] + self._effort(c, fine) for c in (None, *range(fine))}
             # A level on the way that saves next to nothing is left out.
             saving = {c: value * (SAVING if c is not None else 1) for c, value in candidates.items()}
             previous[fine] = min(saving, key=saving.__getitem__)
             effort[fine] = candidates[previous[fine]]
         self._path: list[tuple[int | None, int]] = []
-        fine_or_none: int | None = top
+        fine_or_none: int | None = steps
         while fine_or_none is not None:
             self._path.insert(0, (previous[fine_or_none], fine_or_none))
             fine_or_none = previous[fine_or_none]
-        self._levels_effort = effort[top]
+        self._levels_effort = effort[steps]
         slope = _slope(pilot.lower[top], pilot.control)
         self._first_variance = slope**2 * float(pilot.control.var())
 
@@ -127,37 +173,49 @@ class _Option:
         """How many images each level gets: in proportion to √(variance / decodes)."""
         drawn = self._pairs(budget, pairs)
         left = budget - (drawn if drawn > pairs else 0)
-        proposals, control = self._pilot.proposals, self._pilot.control
+        control = self._pilot.control
         levels = []
         for coarse, fine in self._path:
             share = self._effort(coarse, fine) / max(self._levels_effort, 1e-12)
-            images = max(FEWEST_IMAGES, round(left * share / self._cost(fine)))
+            images = max(FEWEST_IMAGES, round(left * share / self._cost(coarse, fine)))
             slope = _slope(self._difference(coarse, fine), control)
-            levels.append(Level(0 if coarse is None else proposals[coarse], proposals[fine], images, slope))
+            proposer = self._proposer if self._is_last(fine) else self._below
+            known = 0 if coarse is None else self._proposals[coarse]
+            decodes = self._decodes(coarse, fine) + proposer.decodes
+            levels.append(Level(known, self._proposals[fine], images, slope, proposer.name, decodes))
         slopes = [_slope(row, control) for row in self._pilot.lower[: self._top + 1]]
-        return Plan(drawn, levels, slopes)
+        return Plan(drawn, levels, slopes, self.width(budget, pairs))
 
     def _pairs(self, budget: int, pairs: int) -> int:
         first = math.sqrt(self._first_variance)
         return max(pairs, round(budget * first / max(first + self._levels_effort, 1e-12)))
 
+    def _is_last(self, fine: int) -> bool:
+        return fine == len(self._bounds) - 1
+
     def _difference(self, coarse: int | None, fine: int) -> Tensor:
-        lower = self._pilot.lower
-        return lower[fine] if coarse is None else lower[fine] - lower[coarse]
+        value = self._bounds[fine]
+        return value if coarse is None else value - self._bounds[coarse]
 
     def _effort(self, coarse: int | None, fine: int) -> float:
         control = self._pilot.control
         difference = self._difference(coarse, fine)
         difference = difference - _slope(difference, control) * control
-        if fine == self._top:
-            upper = difference + self._pilot.gap[fine]
-            variance = max(float(difference.var()), float(upper.var()))
-        else:
-            variance = float(difference.var())
-        return math.sqrt(variance * self._cost(fine))
+        variance = float(difference.var())
+        if self._is_last(fine):
+            variance = max(variance, float((difference + self._pilot.gap[self._top]).var()))
+        return math.sqrt(variance * self._cost(coarse, fine))
 
-    def _cost(self, index: int) -> int:
-        return self._pilot.proposals[index] + 1 + self._setup
+    def _cost(self, coarse: int | None, fine: int) -> int:
+        """Of an image, in decoder evaluations that take as long."""
+        return self._decodes(coarse, fine) + (self._proposer if self._is_last(fine) else self._below).setup
+
+    def _decodes(self, coarse: int | None, fine: int) -> int:
+        """Of an image's proposals and the code that made it."""
+        apart = self._apart and self._is_last(fine) and coarse is not None
+        return (
+            self._proposals[fine] + 1 + (self._proposals[coarse] + 1 if apart and coarse is not None else 0)
+        )
 
 
 def _slope(values: Tensor, control: Tensor) -> float:
@@ -195,7 +253,8 @@ def combine(plan: Plan, barber_agakov: Tensor, levels: list[Sandwich]) -> Interv
     for level, drawn in zip(plan.levels, levels, strict=True):
         difference = drawn.lower[-1] - level.slope * drawn.control
         if level.coarse:
-            difference = difference - drawn.lower[drawn.proposals.index(level.coarse)]
+            coarse = drawn.below or drawn
+            difference = difference - coarse.lower[coarse.proposals.index(level.coarse)]
         residuals.append(difference)
     gap = levels[-1].gap[-1]
     below = [_scaled(weight, first), *map(mean, residuals)]

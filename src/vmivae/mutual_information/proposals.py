@@ -51,8 +51,22 @@ class Proposer(Protocol):
         """What reading an image costs, in decoder evaluations that take as long."""
         ...
 
-    def propose(self, codes: Tensor, images: Tensor, known: Collection[str] = ()) -> WeightedProposal:
-        """The proposal for images `(B, *event)`, whose codes `(B, size)` are known in the units A."""
+    @property
+    def decodes(self) -> int:
+        """Decoder evaluations that reading an image takes."""
+        ...
+
+    def propose(
+        self,
+        codes: Tensor,
+        images: Tensor,
+        known: Collection[str] = (),
+        generator: torch.Generator | None = None,
+    ) -> WeightedProposal:
+        """The proposal for images `(B, *event)`, whose codes `(B, size)` are known in the units A.
+
+        It depends on the images, the known units and the generator's draws alone: never on the other units.
+        """
         ...
 
 
@@ -66,6 +80,7 @@ class QProposer:
 
     name = "q_network"
     setup = 0
+    decodes = 0
 
     def __init__(self, source: CodeSource, network: QNetwork) -> None:
         self._source, self._network = source, network
@@ -75,7 +90,13 @@ class QProposer:
         """The units of a code."""
         return self._source.latents
 
-    def propose(self, codes: Tensor, images: Tensor, known: Collection[str] = ()) -> WeightedProposal:
+    def propose(
+        self,
+        codes: Tensor,
+        images: Tensor,
+        known: Collection[str] = (),
+        generator: torch.Generator | None = None,
+    ) -> WeightedProposal:
         """`Q(z_B|z_A, x̃)`."""
         return _QProposal(self._source, self._network.proposal(images, codes, known), codes, known)
 
@@ -121,6 +142,7 @@ class TiltedProposer:
     """
 
     name = "aggregate_posterior"
+    decodes = 0
 
     def __init__(self, source: AggregatePosterior, network: QNetwork, sharpness: float = 1.0) -> None:
         self.sharpness = sharpness
@@ -142,7 +164,13 @@ class TiltedProposer:
         """N components are weighed."""
         return len(self._source) // COMPONENTS_PER_DECODE
 
-    def propose(self, codes: Tensor, images: Tensor, known: Collection[str] = ()) -> TiltedProposal:
+    def propose(
+        self,
+        codes: Tensor,
+        images: Tensor,
+        known: Collection[str] = (),
+        generator: torch.Generator | None = None,
+    ) -> TiltedProposal:
         """`S(z_B|z_A, x̃)`."""
         latents = self.latents
         free = [unit for unit in latents.units if unit not in known]
