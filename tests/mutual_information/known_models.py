@@ -122,14 +122,16 @@ class Exact:
     def __init__(self, model: LinearGaussian) -> None:
         self.model = model
 
+    def __call__(self, images: Tensor) -> CodeDistribution:
+        return self.model.posterior(images)
+
     def proposal(self, images: Tensor, codes: Tensor, known: tuple[str, ...] = ()) -> CodeDistribution:
-        q = self.model.posterior(images)
-        return q.marginal([unit for unit in self.model.latents.units if unit not in known])
+        return self(images).marginal([unit for unit in self.model.latents.units if unit not in known])
 
 
 class Wide(Exact):
     """A poor Q: the posterior, shifted and twice as wide."""
 
-    def proposal(self, images: Tensor, codes: Tensor, known: tuple[str, ...] = ()) -> CodeDistribution:
-        q = super().proposal(images, codes, known)
+    def __call__(self, images: Tensor) -> CodeDistribution:
+        q = super().__call__(images)
         return CodeDistribution(q.mean + 0.5 * q.stddev, 2 * q.stddev)

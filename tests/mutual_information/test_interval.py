@@ -49,7 +49,8 @@ def test_a_poor_q_and_few_proposals_still_give_two_bounds_in_order() -> None:
     model = correlated(16, 10)
     truth = float(model.information())
     result = estimate(model, None, config(steps=40, images=400, samples=8))
-    assert result.levels == [{"coarse": 0, "fine": 8, "images": 400, "slope": 1.0}]
+    assert [(level["coarse"], level["fine"], level["images"]) for level in result.levels] == [(0, 8, 400)]
+    assert result.decodes == 4000 + 400 * 9
     assert result.lower < truth - 3 * result.lower_se
     assert result.upper > truth + 3 * result.upper_se
     assert result.gap > 0.3
