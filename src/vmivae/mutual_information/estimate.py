@@ -346,7 +346,7 @@ class _Bench:
             drawn = sample_images(self.model, codes)
             control = self._unit_scores(codes, drawn)[0] - self.source.log_prob(codes)
 
-            def bounds(of: Proposer, most: int) -> Sandwich:
+            def bounds(of: Proposer, most: int, name: str) -> Sandwich:
                 return sandwich(
                     self.model,
                     of,
@@ -357,11 +357,13 @@ class _Bench:
                     generator,
                     self.progress,
                     self.checkpoint,
-                    f"{stream}, {of.name}",
+                    name,
                 )
 
-            found = bounds(proposer, proposals)
-            return replace(found, below=bounds(self.q_proposer, below)) if below else found
+            found = bounds(proposer, proposals, stream)
+            if not below:
+                return found
+            return replace(found, below=bounds(self.q_proposer, below, f"{stream}, below"))
 
     def _unit_scores(self, codes: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
         """`log Q(z|x̃)` of pairs, and that of each unit."""
