@@ -123,8 +123,8 @@ def checkpoints(name: str, seconds: float) -> Iterator[Checkpoint]:
     try:
         key = Configuration(Tree.folder()).stage_key(name)
         folder.mkdir(parents=True, exist_ok=True)
-    except FileNotFoundError:
-        # The stage will say itself which of its inputs is missing.
+    except (OSError, KeyError, TypeError, ValueError):
+        # The stage will say itself which of its inputs is missing or damaged.
         yield checkpoint.NO_CHECKPOINT
         return
     key = hashlib.sha256(f"{key} {torch.__version__} {choose_device()}".encode()).hexdigest()

@@ -60,7 +60,7 @@ def load_network(path: Path, rebuild: Callable[[dict[str, Any]], Network]) -> Ne
         raise DataError(f"{description}: cannot be read ({error.strerror or error})") from None
     except (json.JSONDecodeError, UnicodeDecodeError):
         raise DataError(f"{description}: is not JSON") from None
-    except (KeyError, TypeError, ValueError, ParameterError) as error:
+    except (KeyError, TypeError, ValueError, RuntimeError, MemoryError, ParameterError) as error:
         raise DataError(f"{description}: does not describe a model ({error})") from None
     try:
         network.load_state_dict(load(weights.read_bytes()))

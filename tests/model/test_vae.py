@@ -186,7 +186,7 @@ def test_refused(arguments: dict[str, object], message: str) -> None:
 
 
 def test_images_of_another_shape_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"images must be \(B, 3, 4, 5\), got \(2, 1, 4, 5\)"):
+    with pytest.raises(DataError, match=r"images: must be \(B, 3, 4, 5\) .*, got \(2, 1, 4, 5\)"):
         small().posterior(torch.zeros(2, 1, 4, 5))
 
 

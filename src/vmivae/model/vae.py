@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Bernoulli, Distribution, Independent, Normal
 
-from vmivae.errors import ParameterError
+from vmivae.errors import DataError, ParameterError
 from vmivae.model.latents import CodeDistribution, LatentSpec
 from vmivae.model.likelihoods import ContinuousBernoulli
 from vmivae.model.networks import CodeHead, decoder, encoder_trunk, seeded_initialization
@@ -93,11 +93,14 @@ class VAE(nn.Module):
         """`q(z|x)`, batch `(B,)`, for images `(B, C, H, W)` in [0, 1].
 
         Raises:
-            ValueError: images of another shape than the model's.
+            DataError: images of another shape than the model's.
         """
         if images.shape[1:] != self.image_shape:
             shape = ", ".join(map(str, self.image_shape))
-            raise ValueError(f"images must be (B, {shape}), got {tuple(images.shape)}")
+            raise DataError(
+                f"images: must be (B, {shape}) for this model, got {tuple(images.shape)}; "
+                "`dvc repro` makes a model of the present images"
+            )
         return self.head(self.trunk(images))  # type: ignore[no-any-return]
 
     def likelihood(self, codes: Tensor) -> Distribution:

@@ -87,8 +87,8 @@ class Results:
             information=_json(root / "metrics/mi.json"),
         )
         for name, units in (
-            ("metrics/evaluation.json", results.evaluation["units"]),
-            ("metrics/mi.json", results.information["per_unit"]),
+            ("metrics/evaluation.json", results.evaluation.get("units") or {}),
+            ("metrics/mi.json", results.information.get("per_unit") or {}),
         ):
             if sorted(units) != sorted(model.latents.units):
                 raise DataError(
@@ -188,7 +188,10 @@ class Results:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        return read_json(path)
+        content = read_json(path)
+        if not isinstance(content, dict):
+            raise DataError(f"{path}: is no JSON object")
+        return content
     except OSError:
         raise DataError(f"{path}: is missing (make it with: dvc repro)") from None
     except (ValueError, UnicodeDecodeError) as error:
@@ -201,7 +204,7 @@ def _array(path: Path) -> NDArray[Any]:
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError:
         raise DataError(f"{path}: is missing (make it with: dvc repro)") from None
-    except ValueError:
+    except Exception:  # damaged headers of arrays make NumPy raise anything
         raise DataError(f"{path}: is not a .npy array of numbers") from None
     return array
 

@@ -235,6 +235,7 @@ def train(
         order_state = orders.get_state()
     checkpoint.finish("training", state)
     model.eval()
+    _require_finite_model(model, images[: config.batch_size].to(device).float() / 255, steps)
     return History(rows, timed / seconds)
 
 
@@ -334,6 +335,16 @@ def _row(
         **{name: value for name, value in means.items() if name.startswith("information_")},
         **per_unit,
     }
+
+
+def _require_finite_model(model: VAE, images: Tensor, steps: int) -> None:
+    """Stop if the weights that the last step left, which have made no loss yet, have diverged."""
+    with torch.inference_mode():
+        posterior = model.posterior(images)
+        kl = posterior.kl_per_unit(model.prior).mean(0)
+        distortion = -model.likelihood(posterior.expectation).log_prob(images).mean()
+    terms = torch.cat([kl, distortion[None]])[None]
+    _require_finite(terms, [*(f"kl_{unit}" for unit in model.latents.units), "distortion"], steps - 1)
 
 
 def _require_finite(record: Tensor, names: list[str], start: int) -> None:
