@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import platform
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -14,13 +15,14 @@ from typing import Annotated, Any
 import torch
 import typer
 from info_nce import info_nce
-from information_cases import Case, SkippedCase, TrainedModels, all_cases
+from information_cases import Case, SkippedCase, TrainedModels, all_cases, linear_gaussian
 from information_tables import fill, tables
 
 from vmivae import stage
+from vmivae.console import say
 from vmivae.errors import DataError, ParameterError
 from vmivae.files import read_json, write_json
-from vmivae.mutual_information import EstimateConfig, ImportanceConfig, estimate
+from vmivae.mutual_information import EstimateConfig, ImportanceConfig, QNetworkConfig, estimate
 
 NEEDS = {
     "gaussian": (),
@@ -56,7 +58,12 @@ def main(
     """Measure how well the information estimators do. What is done already is kept, so a rerun goes on."""
     with stage.ProgressReporter(seconds=30) as progress:
         cases = all_cases(TrainedModels(KEPT, fashion_mnist, progress))
-        Benchmark(cases, out, seed, progress=progress).run(patterns or ["*"], force)
+        benchmark = Benchmark(cases, out, seed, progress=progress)
+        try:
+            benchmark.run(patterns or ["*"], force)
+        except KeyboardInterrupt as error:
+            say("interrupted: the same command goes on, without --force", sys.stderr)
+            raise typer.Exit(getattr(error, "exit_code", 130)) from None
 
 
 @dataclass
@@ -95,7 +102,9 @@ class Benchmark:
         Raises:
             ParameterError: a pattern that names nothing.
         """
-        for case, methods in self._chosen(patterns).items():
+        chosen = self._chosen(patterns)
+        _warm_up()
+        for case, methods in chosen.items():
             try:
                 made = self.cases[case]()
             except SkippedCase as reason:
@@ -162,7 +171,7 @@ class Benchmark:
 
     def _sandwich(self, made: Case, config: EstimateConfig) -> Row:
         watch = Stopwatch(self.progress)
-        result = estimate(made.model, made.images, config, self.seed, "cpu", watch).to_dict()
+        result = estimate(made.model, made.images, config, self.seed, device="cpu", progress=watch).to_dict()
         names = ["barber_agakov", "barber_agakov_se", "lower", "lower_se", "upper", "upper_se"]
         names += ["gap", "gap_se", "width", "proposal", "decodes", "levels", "warnings"]
         row = {name: result[name] for name in names}
@@ -196,6 +205,13 @@ class Benchmark:
             "Values in nats, ± one standard error."
         )
         fill(self.out / f"{NAME}.md", tables(self._rows, list(self.cases), about))
+
+
+def _warm_up() -> None:
+    """Have everything loaded, so that the first row is not charged for it."""
+    q_network = QNetworkConfig("flow", steps=2, batch_size=8)
+    config = EstimateConfig("prior", q_network, samples=8, importance=ImportanceConfig(images=4, samples=4))
+    estimate(linear_gaussian(1, 0.0).model, None, config, device="cpu")
 
 
 @dataclass(frozen=True)

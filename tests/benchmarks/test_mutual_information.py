@@ -174,6 +174,17 @@ class TestCommand:
         assert result.exit_code == 0, result.output
         assert "linear-2-orthogonal/gaussian: " in result.output
 
+    def test_an_interruption_says_how_to_go_on(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def interrupted(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Benchmark, "run", interrupted)
+        app = typer.Typer()
+        app.command()(mutual_information.main)
+        result = CliRunner().invoke(app, ["--out", str(tmp_path)])
+        assert result.exit_code == 130
+        assert result.output == "interrupted: the same command goes on, without --force\n"
+
 
 class TestTables:
     def test_prose_stays_and_the_tables_are_replaced(self, tmp_path: Path) -> None:
