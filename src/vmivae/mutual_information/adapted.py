@@ -1,10 +1,17 @@
-"""Proposals fitted to each image: what the decoder itself says of the codes around Q. All in nats."""
+"""Proposals fitted to each image: what the decoder itself says of the codes around Q. All in nats.
+
+Codes proposed for an image are decoded, and `log p(x̃|z)` is fitted by a quadratic function of the real units,
+by least squares weighted by (flattened) importance weights. The fit gives a better proposal, whose codes
+improve the fit, round by round (adaptive importance sampling; Cappé et al. 2008). None of these draws is used
+for a bound, and they depend on `x̃` alone: both bounds hold as for every proposal.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -14,65 +21,138 @@ from vmivae.model.protocol import LatentVariableModel
 from vmivae.model.q_network import Proposal, QNetwork
 from vmivae.mutual_information.evidence import completed, log_likelihood_of_each
 from vmivae.mutual_information.pairs import wide
-from vmivae.mutual_information.proposals import QProposer, WeightedProposal
+from vmivae.mutual_information.proposals import (
+    Defended,
+    Proposer,
+    QProposer,
+    Tilt,
+    TiltedProposal,
+    TiltedProposer,
+    WeightedProposal,
+)
 
-ROUNDS = 6
-DRAWS_PER_COEFFICIENT = 1.7
-"""Codes decoded in each round, for each coefficient of the fit."""
 FEWEST_DRAWS = 32
+"""Codes decoded in each round, at least."""
 MOST_COEFFICIENTS = 256
-"""Of a fit that is worth its decodes: twenty real units and a few classes."""
+"""Of a fit that is worth its decodes."""
 EFFECTIVE_PER_COEFFICIENT = 1.5
 """Weights are flattened until their effective sample size is this many times the coefficients."""
 DEGREES_OF_FREEDOM = 8
 DEFENCE = 0.1
-"""Share of Q in the proposal, which bounds the weights where the fit is too narrow."""
+"""Share of what proposed the first codes."""
 CLASS_DEFENCE = 0.05
 FARTHEST = 6.0
 """Standard deviations of Q that the fitted mean may lie away from Q's."""
 FITTED_TOGETHER = 16
 
 
-class AdaptedProposer:
-    """`S(z_B|z_A, x̃)`: for the real units a Student t around the mode of `p(z_A, z_B, x̃)`, and a share of Q.
+@dataclass(frozen=True)
+class Draws:
+    """Codes of the free units that were decoded for B images, on the scale of the fit.
 
-    Codes drawn from Q are decoded, and `log p(x̃|z)` is fitted by a quadratic function of the real units, by
-    least squares weighted by (flattened) importance weights; with the normal prior it gives a mean and a full
-    covariance, which a Q with independent units lacks. Codes from the result improve the fit, round by round
-    (adaptive importance sampling; Cappé et al. 2008). None of these draws is used for a bound, and they
-    depend on `x̃` alone, so both bounds hold as for every proposal.
+    Attributes:
+        heads: Q of each unit, batch `(B,)`; its means and standard deviations are the scale.
+        parts: `(n, B, size)`.
+        log_p: `log p(x̃|z)` of each, `(n, B)`.
+        log_weights: importance weights, `(n, B)`.
+    """
+
+    heads: CodeDistribution
+    parts: Tensor
+    log_p: Tensor
+    log_weights: Tensor
+
+    def __getitem__(self, rows: slice) -> Draws:
+        """Those of some of the images, on the CPU in double precision: the problems are small."""
+        parts, log_p, log_weights = (
+            tensor[:, rows].cpu().double() for tensor in (self.parts, self.log_p, self.log_weights)
+        )
+        return Draws(self.heads[rows].to("cpu"), parts, log_p, log_weights)
+
+    @property
+    def offsets(self) -> Tensor:
+        """The real units, less Q's mean, in standard deviations of Q: `(n, B, D)`."""
+        real = self.heads.latents.split(self.parts)[0]
+        return (real - self.heads.mean.double()) / self.heads.stddev.double()
+
+    @property
+    def onehots(self) -> list[Tensor]:
+        """The categorical units, `(n, B, K_j)`."""
+        return self.heads.latents.split(self.parts)[1]
+
+    def regress(self, products: list[Tensor]) -> tuple[Tensor, list[Tensor], Tensor]:
+        """Fit `log p(x̃|z)` by a constant, the offsets, `products` and the classes.
+
+        Returns:
+            Coefficients of the offsets, `(B, D)`, and of each block of products; and the weights, `(n, B)`.
+        """
+        offsets = self.offsets
+        blocks = [offsets, *products]
+        constant = torch.ones_like(self.log_p)[..., None]
+        design = torch.cat([*blocks, constant, *[block[..., 1:] for block in self.onehots]], dim=-1)
+        weights = flattened(self.log_weights, EFFECTIVE_PER_COEFFICIENT * design.shape[-1])
+        found = least_squares(design, self.log_p - (weights * self.log_p).sum(0), weights)
+        sizes = [block.shape[-1] for block in blocks]
+        slope, *others = torch.split(found[:, : sum(sizes)], sizes, dim=-1)
+        return slope, others, weights
+
+
+class Family(Protocol):
+    """Proposals that can be fitted to images."""
+
+    rounds: int
+
+    @property
+    def base(self) -> Proposer:
+        """What proposes the first codes."""
+        ...
+
+    def coefficients(self, latents: LatentSpec) -> int:
+        """Of the fit, for these units."""
+        ...
+
+    def draws(self, latents: LatentSpec) -> int:
+        """Codes decoded in each round, for these units."""
+        ...
+
+    def fitted(self, first: Any, draws: Draws, known: Collection[str]) -> WeightedProposal:
+        """The proposal for the units B that are not known; `first` is that of the base for these images."""
+        ...
+
+
+class AdaptedProposer:
+    """`S(z_B|z_A, x̃)`: a proposal of the family fitted to each image, and a share of the one it began with.
 
     Args:
         model: its likelihood.
-        prior: `r(z)`, batch shape ().
-        network: Q.
+        network: Q, whose unit heads are the scale of the fit.
+        family: what is fitted.
     """
 
-    name = "adapted"
+    def __init__(self, model: LatentVariableModel, network: QNetwork, family: Family) -> None:
+        self._model, self._network, self._family = model, network, family
+        self.name = f"adapted_{family.base.name}"
 
-    def __init__(self, model: LatentVariableModel, prior: CodeDistribution, network: QNetwork) -> None:
-        self._model, self._prior, self._network = model, prior, network
-        self._plain = QProposer(prior, network)
-
-    @staticmethod
-    def suits(latents: LatentSpec) -> bool:
+    @property
+    def worthwhile(self) -> bool:
         """Whether a fit for such codes is worth its decodes."""
-        return latents.continuous > 0 and _coefficients(latents) <= MOST_COEFFICIENTS
+        latents = self.latents
+        return latents.continuous > 0 and self._family.coefficients(latents) <= MOST_COEFFICIENTS
 
     @property
     def latents(self) -> LatentSpec:
         """The units of a code."""
-        return self._prior.latents
+        return self._family.base.latents
 
     @property
     def decodes(self) -> int:
         """Decoder evaluations that reading an image takes."""
-        return ROUNDS * _draws(self.latents)
+        return self._family.rounds * self._family.draws(self.latents)
 
     @property
     def setup(self) -> int:
         """What reading an image costs, in decoder evaluations that take as long."""
-        return self.decodes
+        return self.decodes + (self._family.rounds + 1) * self._family.base.setup
 
     def propose(
         self,
@@ -81,37 +161,97 @@ class AdaptedProposer:
         known: Collection[str] = (),
         generator: torch.Generator | None = None,
     ) -> WeightedProposal:
-        """`S(z_B|z_A, x̃)`; without a real unit in B, that of Q."""
+        """`S(z_B|z_A, x̃)`; without a real unit in B, that of the family's base."""
+        first = self._family.base.propose(codes, images, known, generator)
         free = [unit for unit in self.latents.units if unit not in known]
-        prior, heads = self._prior.marginal(free), self._network(images).marginal(free)
-        if not prior.latents.continuous:
-            return self._plain.propose(codes, images, known)
-        q = self._network.proposal(images, codes, known)
-        columns = self.latents.columns_of(free)
-        density: Proposal = q
+        heads = self._network(images).marginal(free)
+        if not heads.latents.continuous:
+            return first
+        columns, draws = self.latents.columns_of(free), self._family.draws(heads.latents)
+        proposal: WeightedProposal = first
         seen: list[tuple[Tensor, Tensor, Tensor]] = []
-        for _ in range(ROUNDS):
-            parts = density.sample((_draws(prior.latents),), generator)
+        for _ in range(self._family.rounds):
+            parts = proposal.sample((draws,), generator)
             log_p = log_likelihood_of_each(self._model, completed(codes, columns, parts), images)
-            log_weights = log_p + wide(prior.log_prob(parts)) - wide(density.log_prob(parts))
-            seen.append((parts, log_p, log_weights))
-            fits = [
-                _fit(prior, heads[rows], *(torch.cat(column)[:, rows] for column in zip(*seen, strict=True)))
-                for rows in _slices(len(images))
-            ]
-            density = DefendedProposal(q, StudentT.joined(fits))
-        return _Weighted(prior, density)
+            seen.append((parts, log_p, log_p + proposal.log_ratio(parts)))
+            together = Draws(heads, *(torch.cat(column) for column in zip(*seen, strict=True)))
+            proposal = Defended(first, self._family.fitted(first, together, known), DEFENCE)
+        return proposal
+
+
+class StudentFamily:
+    """For a prior `r = p(z)`: a multivariate t around the mode of `p(z_B) p(x̃|z)`.
+
+    With the normal prior the quadratic fit gives a mean and a full covariance, which a Q with independent
+    units lacks.
+
+    Args:
+        prior: `r(z)`, batch shape ().
+        network: Q.
+    """
+
+    rounds = 6
+
+    def __init__(self, prior: CodeDistribution, network: QNetwork) -> None:
+        self._prior = prior
+        self.base = QProposer(prior, network)
+
+    def coefficients(self, latents: LatentSpec) -> int:
+        """A constant, slopes, all products, classes."""
+        units = latents.continuous
+        return 1 + units + units * (units + 1) // 2 + sum(classes - 1 for classes in latents.discrete)
+
+    def draws(self, latents: LatentSpec) -> int:
+        """Codes decoded in each round."""
+        return max(FEWEST_DRAWS, math.ceil(1.7 * self.coefficients(latents)))
+
+    def fitted(self, first: WeightedProposal, draws: Draws, known: Collection[str]) -> WeightedProposal:
+        """The fit, for the units B that are not known."""
+        prior = self._prior.marginal([unit for unit in self._prior.latents.units if unit not in known])
+        fits = [student_t(prior.to("cpu"), draws[rows]) for rows in _slices(len(draws.heads.mean))]
+        return Weighted(prior, StudentT.joined(fits, like=draws.parts))
+
+
+class TiltFamily:
+    """For an aggregate posterior: `q̄(z) f(z; x̃) / Z(x̃)` with `f` fitted to `p(x̃|z)` in place of Q.
+
+    Args:
+        base: tilted by Q.
+    """
+
+    rounds = 4
+
+    def __init__(self, base: TiltedProposer) -> None:
+        self.base = base
+
+    def coefficients(self, latents: LatentSpec) -> int:
+        """A constant, slopes, squares, classes."""
+        return 1 + 2 * latents.continuous + sum(classes - 1 for classes in latents.discrete)
+
+    def draws(self, latents: LatentSpec) -> int:
+        """Codes decoded in each round."""
+        return max(FEWEST_DRAWS, 4 * self.coefficients(latents))
+
+    def fitted(self, first: TiltedProposal, draws: Draws, known: Collection[str]) -> TiltedProposal:
+        """The fit, for the units B that are not known; Q says which classes are likely."""
+        tilts = [_quadratic(draws[rows]) for rows in _slices(len(draws.heads.mean))]
+        slope, precision = (torch.cat(part).to(draws.parts) for part in zip(*tilts, strict=True))
+        return first.retilted(Tilt(draws.heads.mean, slope, precision, first.tilt.log_classes))
 
 
 @dataclass(frozen=True)
-class _Weighted:
+class Weighted:
+    """A density as a proposal for codes from a prior."""
+
     prior: CodeDistribution
     density: Proposal
 
     def sample(self, shape: tuple[int, ...] = (), generator: torch.Generator | None = None) -> Tensor:
+        """Exact codes `(*shape, B, n)`."""
         return self.density.sample(shape, generator)
 
     def log_ratio(self, parts: Tensor) -> Tensor:
+        """`log r(z_B) − log S(z_B|x̃)`, `(k, B)`."""
         return wide(self.prior.log_prob(parts)) - wide(self.density.log_prob(parts))
 
 
@@ -130,13 +270,13 @@ class StudentT:
     log_probs: list[Tensor]
 
     @classmethod
-    def joined(cls, parts: list[StudentT]) -> StudentT:
-        """Those of all images, from those of some each."""
+    def joined(cls, parts: list[StudentT], like: Tensor) -> StudentT:
+        """Those of all images, from those of some each; device and precision as `like`."""
         blocks = zip(*(part.log_probs for part in parts), strict=True)
         return cls(
-            torch.cat([part.mean for part in parts]),
-            torch.cat([part.factor for part in parts]),
-            [torch.cat(block) for block in blocks],
+            torch.cat([part.mean for part in parts]).to(like),
+            torch.cat([part.factor for part in parts]).to(like),
+            [torch.cat(block).to(like) for block in blocks],
         )
 
     def sample(self, shape: tuple[int, ...] = (), generator: torch.Generator | None = None) -> Tensor:
@@ -172,65 +312,18 @@ class StudentT:
         return total
 
 
-@dataclass(frozen=True)
-class DefendedProposal:
-    """A mixture of Q, with the share `DEFENCE`, and a fit."""
-
-    q: Proposal
-    fit: StudentT
-
-    def sample(self, shape: tuple[int, ...] = (), generator: torch.Generator | None = None) -> Tensor:
-        """Exact codes `(*shape, B, size)`."""
-        safe, fitted = self.q.sample(shape, generator), self.fit.sample(shape, generator)
-        chosen = torch.rand(fitted.shape[:-1], generator=generator, device=fitted.device) < DEFENCE
-        return torch.where(chosen[..., None], safe, fitted)
-
-    def log_prob(self, codes: Tensor) -> Tensor:
-        """Log-density of exact codes `(*shape, B, size)`: `(*shape, B)`."""
-        return torch.logaddexp(
-            math.log(DEFENCE) + wide(self.q.log_prob(codes)), math.log1p(-DEFENCE) + self.fit.log_prob(codes)
-        )
-
-
-def _fit(
-    prior: CodeDistribution, heads: CodeDistribution, parts: Tensor, log_p: Tensor, log_weights: Tensor
-) -> StudentT:
-    """The fit of B images to codes `(n, B, size)` that were drawn for them.
-
-    Args:
-        prior: of these units, batch ().
-        heads: Q of each unit, batch `(B,)`: the scale that the fit is made on.
-        parts: the codes.
-        log_p: `log p(x̃|z)` of each, `(n, B)`.
-        log_weights: of each, `(n, B)`.
-    """
-    device, dtype = parts.device, parts.dtype
-    # Small problems in double precision, which not every device has.
-    parts, log_p, log_weights = (part.cpu().double() for part in (parts, log_p, log_weights))
-    prior, heads = prior.to("cpu"), heads.to("cpu")
-    real, blocks = prior.latents.split(parts)
-    centre, scale = heads.mean.double(), heads.stddev.double()
-    offset = (real - centre) / scale
-    units = offset.shape[-1]
+def student_t(prior: CodeDistribution, draws: Draws) -> StudentT:
+    """Mode and curvature of `p(z_B) p(x̃|z)`, and the weighted shares of the classes."""
+    units = prior.latents.continuous
     first, second = torch.triu_indices(units, units)
-    design = torch.cat(
-        [
-            torch.ones_like(offset[..., :1]),
-            offset,
-            offset[..., first] * offset[..., second],
-            *[block[..., 1:] for block in blocks],
-        ],
-        dim=-1,
-    )
-    weights = _flattened(log_weights, EFFECTIVE_PER_COEFFICIENT * design.shape[-1])
-    coefficients = _least_squares(design, log_p - (weights * log_p).sum(0), weights)
-    slope = coefficients[:, 1 : 1 + units]
-    products = coefficients[:, 1 + units : 1 + units + len(first)]
+    offsets = draws.offsets
+    slope, (products,), weights = draws.regress([offsets[..., first] * offsets[..., second]])
     curvature = products.new_zeros(len(products), units, units)
     curvature[:, first, second] = products
     values, vectors = torch.linalg.eigh(-curvature - curvature.mT)
-    # Codes of higher density on every side are no mode: there the prior alone bounds them.
+    # A likelihood that grows on both sides has no mode: there the prior alone bounds it.
     likelihood = vectors @ (values.clamp(min=0)[..., None] * vectors.mT)
+    centre, scale = draws.heads.mean.double(), draws.heads.stddev.double()
     prior_precision = (scale / prior.stddev.double()) ** 2
     precision = likelihood + torch.diag_embed(prior_precision)
     pull = slope + prior_precision * (prior.mean.double() - centre) / scale
@@ -238,16 +331,12 @@ def _fit(
     factor = scale[..., None] * torch.linalg.cholesky(torch.linalg.inv(precision))
     log_probs = [
         ((1 - CLASS_DEFENCE) * (weights[..., None] * block).sum(0) + CLASS_DEFENCE * probs.double()).log()
-        for block, probs in zip(blocks, heads.probs, strict=True)
+        for block, probs in zip(draws.onehots, draws.heads.probs, strict=True)
     ]
-    return StudentT(
-        (centre + scale * mode).to(device, dtype),
-        factor.to(device, dtype),
-        [block.to(device, dtype) for block in log_probs],
-    )
+    return StudentT(centre + scale * mode, factor, log_probs)
 
 
-def _least_squares(design: Tensor, values: Tensor, weights: Tensor) -> Tensor:
+def least_squares(design: Tensor, values: Tensor, weights: Tensor) -> Tensor:
     """Coefficients `(B, P)` of values `(n, B)` on a design `(n, B, P)`, with weights `(n, B)`."""
     design, values, weights = design.transpose(0, 1), values.T[..., None], weights.T[..., None]
     normal = design.mT @ (weights * design)
@@ -258,7 +347,7 @@ def _least_squares(design: Tensor, values: Tensor, weights: Tensor) -> Tensor:
     return solution[..., 0]
 
 
-def _flattened(log_weights: Tensor, effective: float) -> Tensor:
+def flattened(log_weights: Tensor, effective: float) -> Tensor:
     """Weights `w^τ / Σ w^τ`, `(n, B)`, with the largest `τ ≤ 1` that makes so many of them effective."""
     wanted = min(effective, 0.9 * len(log_weights))
 
@@ -274,13 +363,11 @@ def _flattened(log_weights: Tensor, effective: float) -> Tensor:
     return (log_weights * power).softmax(0)
 
 
-def _coefficients(latents: LatentSpec) -> int:
-    units = latents.continuous
-    return 1 + units + units * (units + 1) // 2 + sum(classes - 1 for classes in latents.discrete)
-
-
-def _draws(latents: LatentSpec) -> int:
-    return max(FEWEST_DRAWS, math.ceil(DRAWS_PER_COEFFICIENT * _coefficients(latents)))
+def _quadratic(draws: Draws) -> tuple[Tensor, Tensor]:
+    """Slope at Q's mean and precision of `log p(x̃|z)` along each real unit, `(B, D)`."""
+    slope, (squares,), _ = draws.regress([draws.offsets**2])
+    scale = draws.heads.stddev.double()
+    return slope / scale, (-2 * squares / scale**2).clamp(min=0)
 
 
 def _slices(count: int) -> list[slice]:

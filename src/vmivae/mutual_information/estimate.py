@@ -21,7 +21,7 @@ from vmivae.model.protocol import (
     require_prior,
 )
 from vmivae.model.q_network import QNetwork
-from vmivae.mutual_information.adapted import AdaptedProposer
+from vmivae.mutual_information.adapted import AdaptedProposer, Family, StudentFamily, TiltFamily
 from vmivae.mutual_information.aggregate import AggregatePosterior
 from vmivae.mutual_information.bounds import (
     Mean,
@@ -45,7 +45,13 @@ from vmivae.mutual_information.plan import (
     single_level,
     with_control,
 )
-from vmivae.mutual_information.proposals import Proposer, QProposer, best_proposer, calibration_pairs
+from vmivae.mutual_information.proposals import (
+    Proposer,
+    QProposer,
+    TiltedProposer,
+    best_proposer,
+    calibration_pairs,
+)
 from vmivae.progress import Progress
 
 CODES = ("posterior", "prior")
@@ -145,7 +151,8 @@ class Estimate:
         gap, gap_se: `upper − lower`, which has much less noise than either.
         width: of what is claimed, `(upper + 2 se) − (lower − 2 se)`.
         width_target, width_met: the width that was asked for, if any, and whether it was reached.
-        proposal: what proposed the codes: `q_network`, `adapted` to each image, or `aggregate_posterior`.
+        proposal: what proposed the codes: `q_network`, or `aggregate_posterior` tilted by it; `adapted_…`
+            where that was fitted to each image.
         decodes: decoder evaluations spent on the total interval, the pilot's included.
         levels: `{"coarse", "fine", "images", "slope"}` of each level of the multilevel estimate.
         curve: both bounds with standard errors at K = 1, 2, 4, …, from the images of the last level; without
@@ -293,21 +300,21 @@ class _Bench:
     progress: Progress | None
     checkpoint: Checkpoint
 
-    @property
-    def q_proposer(self) -> QProposer:
-        """Q alone."""
-        return QProposer(self.source, self.network)
-
-    def finest(self) -> Proposer:
-        """The proposer of the tightest bounds that there is for such codes."""
+    def proposers(self) -> tuple[Proposer, AdaptedProposer | None]:
+        """A proposer, and the one that begins with it and is fitted to each image, where that is worth it."""
+        family: Family | None = None
+        base: Proposer = QProposer(self.source, self.network)
         if isinstance(self.source, AggregatePosterior):
             with seeded(self.seed, "choice of the proposal", self.device) as generator:
                 codes = self.source.sample((calibration_pairs(self.source),), generator)
                 images = sample_images(self.model, codes)
-                return best_proposer(self.source, self.network, codes, images)
-        if isinstance(self.source, CodeDistribution) and AdaptedProposer.suits(self.source.latents):
-            return AdaptedProposer(self.model, self.source, self.network)
-        return QProposer(self.source, self.network)
+                base = best_proposer(self.source, self.network, codes, images)
+            if isinstance(base, TiltedProposer):
+                family = TiltFamily(base)
+        elif isinstance(self.source, CodeDistribution):
+            family = StudentFamily(self.source, self.network)
+        adapted = AdaptedProposer(self.model, self.network, family) if family else None
+        return base, adapted if adapted and adapted.worthwhile else None
 
     def score(self, samples: int) -> _Scores:
         """Draw pairs that Q was not fitted on, and score them under Q."""
@@ -338,9 +345,15 @@ class _Bench:
         return _Scores(codes, component, self.source.log_prob(codes), log_q, per_unit)
 
     def sandwich(
-        self, stream: str, proposer: Proposer, images: int, proposals: int, below: int = 0
+        self,
+        stream: str,
+        proposer: Proposer,
+        images: int,
+        proposals: int,
+        base: Proposer | None = None,
+        below: int = 0,
     ) -> Sandwich:
-        """`L_K` and `U_K` of fresh images; beside them, if `below` is given, those of Q up to that K."""
+        """`L_K` and `U_K` of fresh images; beside them, if `below` is given, those of `base` up to that K."""
         with seeded(self.seed, stream, self.device) as generator:
             codes = self.source.sample((images,), generator)
             drawn = sample_images(self.model, codes)
@@ -361,9 +374,9 @@ class _Bench:
                 )
 
             found = bounds(proposer, proposals, stream)
-            if not below:
+            if base is None or not below:
                 return found
-            return replace(found, below=bounds(self.q_proposer, below, f"{stream}, below"))
+            return replace(found, below=bounds(base, below, f"{stream}, below"))
 
     def _unit_scores(self, codes: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
         """`log Q(z|x̃)` of pairs, and that of each unit."""
@@ -464,29 +477,31 @@ class _Estimation:
     def _plan(self, importance: ImportanceConfig) -> tuple[Plan, int]:
         """What to draw, and the decodes of the pilot that says so."""
         budget, pairs, bench = importance.images * importance.samples, self._config.samples, self._bench
-        q, finest = bench.q_proposer, bench.finest()
-        below, proposals = 0, pilot_proposals(budget, finest.decodes)
-        if finest.decodes:
-            # Where fitting to images pays, more proposals of Q than that costs hardly do.
-            below = min(pilot_proposals(budget) or 0, 2 ** finest.decodes.bit_length())
-            if proposals is None:
-                finest, below, proposals = q, 0, pilot_proposals(budget)
-        self._proposer: Proposer = finest
+        self._base, adapted = bench.proposers()
+        self._proposer, below, proposals = self._base, 0, pilot_proposals(budget)
         if proposals is None:
-            return single_level(pairs, importance.images, importance.samples, finest.name), 0
-        pilot = bench.sandwich("pilot", finest, PILOT_IMAGES, proposals, below)
+            return single_level(pairs, importance.images, importance.samples, self._base.name), 0
+        finest, fitted = self._base, pilot_proposals(budget, adapted.decodes) if adapted else None
+        if adapted and fitted:
+            # Where fitting to images pays, more proposals of the base than that costs hardly do.
+            below = min(proposals, 2 ** adapted.decodes.bit_length())
+            finest, proposals = adapted, min(fitted, below)
+        pilot = bench.sandwich("pilot", finest, PILOT_IMAGES, proposals, self._base, below)
         spent = PILOT_IMAGES * (finest.decodes + proposals + 1 + (below + 1 if below else 0))
-        plan = choose(pilot, pairs, budget - spent, finest, q, importance.width)
-        self._proposer = finest if plan.levels[-1].proposal == finest.name else q
+        plan = choose(pilot, pairs, budget - spent, finest, self._base, importance.width)
+        if plan.levels[-1].proposal == finest.name:
+            self._proposer = finest
         return plan, spent
 
     def _interval(self, plan: Plan, pointwise: Tensor) -> tuple[Interval, list[Sandwich]]:
         drawn = []
         for number, level in enumerate(plan.levels):
             last = level.proposal == self._proposer.name
-            proposer = self._proposer if last else self._bench.q_proposer
-            below = level.coarse if last and proposer.decodes else 0
-            drawn.append(self._bench.sandwich(f"level {number}", proposer, level.images, level.fine, below))
+            proposer = self._proposer if last else self._base
+            below = level.coarse if last and proposer is not self._base else 0
+            drawn.append(
+                self._bench.sandwich(f"level {number}", proposer, level.images, level.fine, self._base, below)
+            )
         interval = combine(plan, pointwise, drawn)
         most = self._most(self._latents.units)
         require_possible("the lower bound L", interval.lower, highest=most)
@@ -568,12 +583,13 @@ class _Estimation:
         decides which is reported; the other half, or the Barber–Agakov pairs, give its value: the larger of
         two noisy bounds would be no bound.
         """
-        proposals = max(1, importance.samples // 4)
-        # What is decoded to read an image is saved on images.
-        images = importance.images * proposals // (proposals + self._proposer.decodes)
-        codes, per_unit, found = self._bench.evidence(
-            self._proposer, [(), *wanted], max(min(importance.images, FEWEST_OF_PART), images), proposals
-        )
+        images, proposals = importance.images, max(1, importance.samples // 4)
+        if self._proposer.decodes:
+            # Proposals fitted to an image are fewer, and what the fit decodes is saved on images.
+            fewer = max(1, proposals // 4)
+            images = max(min(images, FEWEST_OF_PART), images * proposals // (fewer + self._proposer.decodes))
+            proposals = fewer
+        codes, per_unit, found = self._bench.evidence(self._proposer, [(), *wanted], images, proposals)
         evidence = found[()]
         for units in wanted:
             given = found[units]

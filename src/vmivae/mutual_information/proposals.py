@@ -266,7 +266,7 @@ class TiltedProposal:
     """
 
     def __init__(self, components: CodeDistribution, tilt: Tilt, log_shares: Tensor | None = None) -> None:
-        self._components, self._tilt = components, tilt
+        self._components, self.tilt, self._given = components, tilt, log_shares
         count, images = len(components.mean), len(tilt.anchor)
         rows = max(1, BLOCK_ELEMENTS // count)
         joint = torch.cat(
@@ -280,11 +280,42 @@ class TiltedProposal:
         """A component, then a code of its product with `f`: exact codes `(*shape, B, n)`."""
         drawn = torch.multinomial(self._shares, math.prod(shape), replacement=True, generator=generator)
         chosen = self._components[drawn.T.reshape(*shape, len(drawn))]
-        return self._tilt.product(chosen).sample((), generator)
+        return self.tilt.product(chosen).sample((), generator)
+
+    def retilted(self, tilt: Tilt) -> TiltedProposal:
+        """The same components with another `f`."""
+        return TiltedProposal(self._components, tilt, self._given)
 
     def log_ratio(self, parts: Tensor) -> Tensor:
         """`log Z(x̃) − log f(z; x̃)`, `(k, B)`."""
-        return self._log_total - wide(self._tilt.log_value(parts))
+        return self._log_total - wide(self.tilt.log_value(parts))
+
+
+@dataclass(frozen=True)
+class Defended:
+    """`S = α S_1 + (1 − α) S_2`: weights are at most `1/α` times those of `S_1`, however narrow `S_2` is.
+
+    Attributes:
+        safe, fitted: `S_1` and `S_2`, for the same images and `r`.
+        share: α.
+    """
+
+    safe: WeightedProposal
+    fitted: WeightedProposal
+    share: float
+
+    def sample(self, shape: tuple[int, ...] = (), generator: torch.Generator | None = None) -> Tensor:
+        """Exact codes of the free units, `(*shape, B, n)`."""
+        safe, fitted = self.safe.sample(shape, generator), self.fitted.sample(shape, generator)
+        chosen = torch.rand(fitted.shape[:-1], generator=generator, device=fitted.device) < self.share
+        return torch.where(chosen[..., None], safe, fitted)
+
+    def log_ratio(self, parts: Tensor) -> Tensor:
+        """`−log(α S_1/r + (1 − α) S_2/r)`, `(k, B)`."""
+        return -torch.logaddexp(
+            math.log(self.share) - self.safe.log_ratio(parts),
+            math.log1p(-self.share) - self.fitted.log_ratio(parts),
+        )
 
 
 def best_proposer(source: CodeSource, network: QNetwork, codes: Tensor, images: Tensor) -> Proposer:
