@@ -38,11 +38,13 @@ MOST_COEFFICIENTS = 256
 EFFECTIVE_PER_COEFFICIENT = 1.5
 """Weights are flattened until their effective sample size is this many times the coefficients."""
 DEGREES_OF_FREEDOM = 8
-DEFENCE = 0.1
+DEFENCE = 0.25
 """Share of what proposed the first codes."""
 CLASS_DEFENCE = 0.05
 FARTHEST = 6.0
-"""Standard deviations of Q that the fitted mean may lie away from Q's."""
+"""Standard deviations of Q that the fitted mode may lie away from Q's mean."""
+LEAST_PRECISION = 0.25
+"""Of the fitted tilt, as a share of the precision of Q's."""
 FITTED_TOGETHER = 16
 
 
@@ -234,8 +236,12 @@ class TiltFamily:
 
     def fitted(self, first: TiltedProposal, draws: Draws, known: Collection[str]) -> TiltedProposal:
         """The fit, for the units B that are not known; Q says which classes are likely."""
-        tilts = [_quadratic(draws[rows]) for rows in _slices(len(draws.heads.mean))]
-        slope, precision = (torch.cat(part).to(draws.parts) for part in zip(*tilts, strict=True))
+        fits = [_quadratic(draws[rows]) for rows in _slices(len(draws.heads.mean))]
+        slope, fitted = (torch.cat(part).to(draws.parts) for part in zip(*fits, strict=True))
+        # A tilt without precision would lead to the farthest posteriors.
+        precision = torch.maximum(fitted, LEAST_PRECISION * first.tilt.precision)
+        farthest = FARTHEST * draws.heads.stddev * precision
+        slope = slope.clamp(-farthest, farthest)
         return first.retilted(Tilt(draws.heads.mean, slope, precision, first.tilt.log_classes))
 
 

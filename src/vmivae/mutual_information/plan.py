@@ -20,7 +20,7 @@ from vmivae.mutual_information.evidence import doublings
 PILOT_IMAGES = 32
 PILOT_SHARE = 8
 """The pilot costs at most one such part of the budget."""
-FEWEST_IMAGES = 32
+FEWEST_IMAGES = 64
 """Of a level: a standard error from fewer is not to be trusted."""
 SAVING = 1.001
 MARGIN = 0.9
