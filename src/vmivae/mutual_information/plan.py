@@ -163,28 +163,52 @@ class _Option:
         self._first_variance = slope**2 * float(pilot.control.var())
 
     def width(self, budget: int, pairs: int) -> float:
-        """Expected total width."""
-        drawn = self._pairs(budget, pairs)
-        spent = drawn if drawn > pairs else 0
-        variance = self._first_variance / drawn + self._levels_effort**2 / max(1, budget - spent)
+        """Expected total width; infinite where the budget does not buy the fewest images of each level."""
+        drawn, images = self._pairs(budget, pairs), self._images(self._left(budget, pairs))
+        if images is None:
+            return math.inf
+        variance = self._first_variance / drawn
+        for level, count in zip(self._path, images, strict=True):
+            variance += self._effort(*level) ** 2 / self._cost(*level) / count
         return self._gap + 4 * math.sqrt(variance)
 
     def plan(self, budget: int, pairs: int) -> Plan:
-        """How many images each level gets: in proportion to √(variance / decodes)."""
-        drawn = self._pairs(budget, pairs)
-        left = budget - (drawn if drawn > pairs else 0)
+        """What to draw."""
         control = self._pilot.control
+        images = self._images(self._left(budget, pairs)) or [FEWEST_IMAGES] * len(self._path)
         levels = []
-        for coarse, fine in self._path:
-            share = self._effort(coarse, fine) / max(self._levels_effort, 1e-12)
-            images = max(FEWEST_IMAGES, round(left * share / self._cost(coarse, fine)))
+        for (coarse, fine), count in zip(self._path, images, strict=True):
             slope = _slope(self._difference(coarse, fine), control)
             proposer = self._proposer if self._is_last(fine) else self._below
             known = 0 if coarse is None else self._proposals[coarse]
             decodes = self._decodes(coarse, fine) + proposer.decodes
-            levels.append(Level(known, self._proposals[fine], images, slope, proposer.name, decodes))
+            levels.append(Level(known, self._proposals[fine], count, slope, proposer.name, decodes))
         slopes = [_slope(row, control) for row in self._pilot.lower[: self._top + 1]]
-        return Plan(drawn, levels, slopes, self.width(budget, pairs))
+        return Plan(self._pairs(budget, pairs), levels, slopes, self.width(budget, pairs))
+
+    def _left(self, budget: int, pairs: int) -> int:
+        """Of the budget, after the pairs."""
+        drawn = self._pairs(budget, pairs)
+        return budget - (drawn if drawn > pairs else 0)
+
+    def _images(self, budget: int) -> list[int] | None:
+        """Images of each level, in proportion to √(variance / decodes); None if too few."""
+        fewest: set[int] = set()
+        while True:
+            spent = sum(FEWEST_IMAGES * self._cost(*self._path[index]) for index in fewest)
+            if spent > budget:
+                return None
+            free = [index for index in range(len(self._path)) if index not in fewest]
+            total = sum(self._effort(*self._path[index]) for index in free)
+            images = [FEWEST_IMAGES] * len(self._path)
+            for index in free:
+                level = self._path[index]
+                share = self._effort(*level) / max(total, 1e-12)
+                images[index] = round((budget - spent) * share / self._cost(*level))
+            few = {index for index in free if images[index] < FEWEST_IMAGES}
+            if not few:
+                return images
+            fewest |= few
 
     def _pairs(self, budget: int, pairs: int) -> int:
         first = math.sqrt(self._first_variance)
