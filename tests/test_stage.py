@@ -51,10 +51,11 @@ def test_a_fault_of_ours_keeps_its_traceback():
     assert "RuntimeError: ours" in result.stderr
 
 
-def test_an_interruption_exits_with_130():
-    result = run("raise KeyboardInterrupt")
-    assert result.returncode == 130
-    assert "Traceback" not in result.stderr
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_is_one_line_that_says_how_to_go_on_and_a_code(name, code):
+    result = run(f"import signal; signal.raise_signal(signal.{name})")
+    assert result.returncode == code
+    assert result.stderr == "interrupted: `dvc repro` (or the same `dvc exp run`) goes on\n"
 
 
 def test_away_from_a_terminal_progress_is_a_line_now_and_then_and_at_the_end(capsys):

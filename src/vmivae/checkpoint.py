@@ -255,7 +255,7 @@ def _alone(folder: Path) -> Iterator[Callable[[], bool]]:
     """Hold the lock of `folder`; yields a function that says whether somebody waits for it."""
     from filelock import FileLock, Timeout
 
-    lock, turn = FileLock(f"{folder}.lock"), FileLock(f"{folder}.waiting")
+    lock, turn = FileLock(folder.with_suffix(".lock")), FileLock(folder.with_suffix(".waiting"))
     owner = folder / "pid"
 
     def awaited() -> bool:
@@ -285,14 +285,21 @@ def _alone(folder: Path) -> Iterator[Callable[[], bool]]:
 
 
 def _clean(folder: Path) -> None:
-    """Remove what killed writes have left here, and the stale checkpoints and locks of other computations."""
+    """Remove what killed writes have left here, and what nobody has gone on from for long."""
+    from filelock import FileLock, Timeout
+
     for unfinished in folder.glob(".*"):
         shutil.rmtree(unfinished, ignore_errors=True)
-    for other in folder.parent.iterdir():
-        with suppress(OSError):
-            if other.name.startswith(folder.name) or time.time() - other.stat().st_mtime < STALE_SECONDS:
+    for lock in folder.parent.glob("*.lock"):
+        other = lock.with_suffix("")
+        with suppress(Timeout, OSError):
+            newest = max(path.stat().st_mtime for path in (lock, other) if path is lock or path.exists())
+            if other == folder or time.time() - newest < STALE_SECONDS:
                 continue
-            shutil.rmtree(other) if other.is_dir() else other.unlink()
+            with FileLock(lock, timeout=0):
+                shutil.rmtree(other, ignore_errors=True)
+                for left in (other.with_suffix(".waiting"), lock):
+                    left.unlink(missing_ok=True)
 
 
 def _packed(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:

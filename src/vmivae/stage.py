@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import typer
@@ -26,13 +26,15 @@ if TYPE_CHECKING:
 # Parameters of mallopt, from glibc's malloc.h.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 
+GO_ON = "`dvc repro` (or the same `dvc exp run`) goes on"
 
-def run(*commands: Callable[..., None]) -> None:
+
+def run(*commands: Callable[..., None], again: str = GO_ON) -> None:
     """Run a function as a Typer command, or several as the subcommands of one.
 
     A `UserError` is printed as one line on stderr and exits with its code (2 for bad input). So is what the
     system says of a file or folder (a full disk, a file where a folder belongs) and of memory. SIGINT and
-    SIGTERM end it with 130 and 143 and a line that says how to go on.
+    SIGTERM end it with 130 and 143 and a line that says how to go on: `again`.
 
     Compiled code is kept in .vmivae/compiled at the main checkout's root, so later runs start with it.
     """
@@ -42,7 +44,7 @@ def run(*commands: Callable[..., None]) -> None:
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(main_root() / ".vmivae" / "compiled"))
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     for command in commands:
-        app.command()(_interruptible(command))
+        app.command()(_interruptible(command, again))
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         app()
@@ -84,13 +86,13 @@ def _is_out_of_memory(error: Exception) -> bool:
     )
 
 
-def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
+def _interruptible(command: Callable[..., None], again: str) -> Callable[..., None]:
     @functools.wraps(command)
     def run_it(*arguments: object, **options: object) -> None:
         try:
             command(*arguments, **options)
         except KeyboardInterrupt as error:
-            say("interrupted: `dvc repro` (or the same `dvc exp run`) goes on", sys.stderr)
+            say(f"interrupted: {again}", sys.stderr)
             sys.exit(error.exit_code if isinstance(error, Interrupted) else 130)
 
     return run_it
@@ -105,7 +107,7 @@ def checkpoints(name: str, seconds: float) -> Iterator[Checkpoint]:
     """Checkpoints of a stage of dvc.yaml, below .vmivae/checkpoints at the main checkout's root.
 
     They belong to the stage's parameters, inputs and code, and to the device and PyTorch at hand, and are
-    locked: see `vmivae.checkpoint.checkpoints`. Where they cannot be kept, the stage runs without.
+    locked: see `vmivae.checkpoint.checkpoints`.
 
     Args:
         name: of the stage.
@@ -119,16 +121,16 @@ def checkpoints(name: str, seconds: float) -> Iterator[Checkpoint]:
     from vmivae.tracking.store import main_root
     from vmivae.tracking.tree import Tree
 
-    folder = main_root() / ".vmivae" / "checkpoints"
-    try:
+    key = None
+    # Where an input is missing or damaged, the stage itself says so better.
+    with suppress(Exception):
         key = Configuration(Tree.folder()).stage_key(name)
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, KeyError, TypeError, ValueError):
-        # The stage will say itself which of its inputs is missing or damaged.
+    if key is None:
         yield checkpoint.NO_CHECKPOINT
         return
     key = hashlib.sha256(f"{key} {torch.__version__} {choose_device()}".encode()).hexdigest()
-    with checkpoint.checkpoints(folder / f"{name}-{key[:16]}", seconds) as kept:
+    folder = main_root() / ".vmivae" / "checkpoints" / f"{name}-{key[:16]}"
+    with checkpoint.checkpoints(folder, seconds) as kept:
         yield kept
 
 

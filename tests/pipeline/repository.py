@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ import yaml
 
 from vmivae.tracking.store import Store, open_store
 
+ROOT = Path(__file__).parents[2]
 SMALL = {
     "data": {"source": "digits", "image_size": 8},
     "latents": {"continuous": 2, "discrete": [10]},
@@ -103,6 +105,30 @@ class Repository:
     def metrics(self, name: str) -> dict[str, Any]:
         content: dict[str, Any] = json.loads((self.root / f"metrics/{name}.json").read_text())
         return content
+
+
+def new_repository(root: Path, home: Path) -> Repository:
+    """The working tree's files with small parameters in a repository of their own at `root`, committed.
+
+    Settings of git and DVC are kept in the folder `home`.
+    """
+    repository = Repository(root, home)
+    listed = subprocess.run(
+        ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-co", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file() and not name.startswith("metrics/") and name != "dvc.lock":
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, root / name)
+    repository.set_params(SMALL)
+    repository.run("git", "init", "-q", ".")
+    repository.run("git", "add", "-A")
+    repository.run("git", "commit", "-qm", "Start")
+    return repository
 
 
 def stages_run(output: str) -> list[str]:

@@ -70,4 +70,4 @@ def sync() -> None:
 
 
 if __name__ == "__main__":
-    stage.run(where, ui, sync)
+    stage.run(where, ui, sync, again="the same command begins again")
