@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, Independent, Normal
+from torch.distributions import Distribution, Independent, MultivariateNormal, Normal
 
 from vmivae.model.latents import CodeDistribution, LatentSpec
 from vmivae.model.reference import LinearGaussian
@@ -23,6 +23,20 @@ def correlated(features: int, units: int, scale: float = 1.0, seed: int = 0) -> 
     """Linear-Gaussian model with a random map, so that its exact posterior has dependent units."""
     generator = torch.Generator().manual_seed(seed)
     return LinearGaussian(torch.randn(features, units, generator=generator) / features**0.5 * 2, scale)
+
+
+def drawn(model: LinearGaussian, count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Codes from the prior, and an image of each."""
+    generator = torch.Generator().manual_seed(seed)
+    codes = model.prior.sample((count,), generator)
+    noise = torch.randn(count, len(model.weight), generator=generator)
+    return codes, codes @ model.weight.T + model.scale * noise
+
+
+def exact_evidence(model: LinearGaussian, images: Tensor) -> Tensor:
+    """`log p(x)` in closed form."""
+    covariance = model.weight @ model.weight.T + model.scale**2 * torch.eye(len(model.weight))
+    return MultivariateNormal(torch.zeros(len(model.weight)), covariance).log_prob(images).double()
 
 
 @dataclass

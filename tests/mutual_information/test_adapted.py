@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from known_models import Exact, Table, Wide, correlated
+from known_models import Exact, Table, Wide, correlated, drawn, exact_evidence
 from torch import Tensor, nn
 from torch.distributions import MultivariateNormal
 
@@ -22,18 +22,6 @@ MODEL = correlated(12, 4)
 
 def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
-
-
-def drawn(model: LinearGaussian, count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    generator = seeded(seed)
-    codes = model.prior.sample((count,), generator)
-    noise = torch.randn(count, len(model.weight), generator=generator)
-    return codes, codes @ model.weight.T + model.scale * noise
-
-
-def exact_evidence(model: LinearGaussian, images: Tensor) -> Tensor:
-    covariance = model.weight @ model.weight.T + model.scale**2 * torch.eye(len(model.weight))
-    return MultivariateNormal(torch.zeros(len(model.weight)), covariance).log_prob(images).double()
 
 
 def adapted(network) -> AdaptedProposer:

@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from known_models import Exact, Wide, orthogonal
+from known_models import Exact, Wide, drawn, exact_evidence, orthogonal
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
@@ -11,19 +11,6 @@ from vmivae.mutual_information import evidence as room
 from vmivae.mutual_information.bounds import mean, sandwich
 from vmivae.mutual_information.evidence import doublings, log_evidence
 from vmivae.mutual_information.proposals import QProposer
-
-
-def drawn(model: LinearGaussian, count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    codes = model.prior.sample((count,), generator)
-    noise = torch.randn(count, len(model.weight), generator=generator)
-    return codes, codes @ model.weight.T + model.scale * noise
-
-
-def exact_evidence(model: LinearGaussian, images: Tensor) -> Tensor:
-    covariance = model.weight @ model.weight.T + model.scale**2 * torch.eye(len(model.weight))
-    return MultivariateNormal(torch.zeros(len(model.weight)), covariance).log_prob(images).double()
-
 
 MODEL = orthogonal(4, [2.0, 1.0])
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 from torch import Tensor
 
 from vmivae.mutual_information.bounds import Mean, Sandwich, mean
 from vmivae.mutual_information.evidence import doublings
+from vmivae.mutual_information.proposals import Proposer
 
 PILOT_IMAGES = 32
 PILOT_SHARE = 8
@@ -86,24 +86,8 @@ def single_level(pairs: int, images: int, proposals: int, proposal: str) -> Plan
     return Plan(pairs, [level], [1.0] * len(doublings(proposals)))
 
 
-class Cost(Protocol):
-    """What a proposer costs."""
-
-    name: str
-
-    @property
-    def setup(self) -> int:
-        """What reading an image costs, in decoder evaluations that take as long."""
-        ...
-
-    @property
-    def decodes(self) -> int:
-        """Decoder evaluations that reading an image takes."""
-        ...
-
-
 def choose(
-    pilot: Sandwich, pairs: int, budget: int, proposer: Cost, below: Cost, width: float | None = None
+    pilot: Sandwich, pairs: int, budget: int, proposer: Proposer, below: Proposer, width: float | None = None
 ) -> Plan:
     """The plan of the least total width `(U + 2 se) − (L − 2 se)` within a budget.
 
@@ -135,7 +119,7 @@ class _Option:
     proposals are among those of the fine one.
     """
 
-    def __init__(self, pilot: Sandwich, top: int, proposer: Cost, below: Cost) -> None:
+    def __init__(self, pilot: Sandwich, top: int, proposer: Proposer, below: Proposer) -> None:
         self._pilot, self._top, self._proposer = pilot, top, proposer
         coarse: Sandwich = pilot.below or pilot
         self._apart = pilot.below is not None
