@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup repro test lint ui sync lock bench-mi clean
+.PHONY: help setup compare repro test lint ui sync lock bench-mi clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ lint: $(READY) ## check style, format and types
 
 ui: $(READY) ## open MLflow on 127.0.0.1 (PORT=5000)
 	@python -m vmivae.tracking ui --port $(or $(PORT),5000)
+
+compare: $(READY) ## run a grid of experiments and compare them (GRID=comparisons/mnist5k.yaml, JOBS=1)
+	@python -m vmivae.comparison $(or $(GRID),comparisons/mnist5k.yaml) --jobs $(or $(JOBS),1)
 
 sync: $(READY) ## mirror the results of the workspace and of every DVC experiment to MLflow
 	@python -m vmivae.tracking sync

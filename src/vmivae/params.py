@@ -218,7 +218,15 @@ def load_params(path: str | Path = "params.yaml") -> Params:
         ParameterError: the file is missing or not YAML, or a key is unknown, missing, of the wrong type, out
             of range, or without effect beside the others. One line: the key, the value, what is accepted.
     """
-    path = Path(path)
+    return check_params(read_yaml(Path(path)), str(path))
+
+
+def read_yaml(path: Path) -> Any:
+    """The content of a YAML file as people write it, see `_Loader`.
+
+    Raises:
+        ParameterError: the file is missing, too large or not YAML.
+    """
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise ParameterError(f"{path}: is larger than the {MAX_FILE_BYTES} bytes that are accepted")
@@ -226,15 +234,27 @@ def load_params(path: str | Path = "params.yaml") -> Params:
     except (OSError, UnicodeDecodeError) as error:
         raise ParameterError(f"{path}: cannot be read ({_reason(error)})") from None
     try:
-        content = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
     except Exception as error:  # a malformed scalar or key makes PyYAML raise whatever Python does
         raise ParameterError(f"{path}: is not YAML ({' '.join(str(error).split())})") from None
+
+
+def check_params(content: Any, place: str) -> Params:
+    """The content of a params.yaml, checked.
+
+    Args:
+        content: as YAML gives it.
+        place: what an error names.
+
+    Raises:
+        ParameterError: as `load_params`.
+    """
     try:
         params = Params.model_validate(content)
     except ValidationError as error:
-        raise ParameterError(_explain(error, content, path)) from None
+        raise ParameterError(_explain(error, content, place)) from None
     for complaint in _inconsistencies(params):
-        raise ParameterError(f"{complaint} ({path})")
+        raise ParameterError(f"{complaint} ({place})")
     return params
 
 
@@ -391,11 +411,11 @@ def _unused(params: Params, key: str, because: str, needed: str) -> list[str]:
     ]
 
 
-def _explain(error: ValidationError, content: Any, path: Path) -> str:
+def _explain(error: ValidationError, content: Any, place: str) -> str:
     """One line for the first fault, and how many more there are."""
     lines = _complaints(error.errors(include_url=False), content)
     more = f"; and {len(lines) - 1} more" if len(lines) > 1 else ""
-    return f"{lines[0]} ({path}{more})"
+    return f"{lines[0]} ({place}{more})"
 
 
 Location = tuple[str | int, ...]

@@ -43,7 +43,7 @@ class Configuration:
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
         self.params: dict[str, Any] = yaml.safe_load(tree.read_text("params.yaml"))
-        self.stages = _stages(yaml.safe_load(tree.read_text("dvc.yaml")))
+        self.stages = stages_of(yaml.safe_load(tree.read_text("dvc.yaml")))
         self.data_card: dict[str, Any] = json.loads(tree.read_text(DATA_CARD))
 
     @property
@@ -132,7 +132,9 @@ def configuration_key(root: str | Path = ".") -> str:
     return Configuration(Tree.folder(root)).key
 
 
-def _stages(content: dict[str, Any]) -> dict[str, Stage]:
+def stages_of(content: dict[str, Any]) -> dict[str, Stage]:
+    """The stages of a dvc.yaml by name."""
+
     def names(entries: list[Any]) -> tuple[str, ...]:
         # An entry is a path, or a mapping of one path to its options.
         return tuple(entry if isinstance(entry, str) else next(iter(entry)) for entry in entries)
