@@ -63,7 +63,11 @@ def load_network(path: Path, rebuild: Callable[[dict[str, Any]], Network]) -> Ne
     except (KeyError, TypeError, ValueError, RuntimeError, MemoryError, ParameterError) as error:
         raise DataError(f"{description}: does not describe a model ({error})") from None
     try:
-        network.load_state_dict(load(weights.read_bytes()))
+        tensors = load(weights.read_bytes())
+        for name, tensor in tensors.items():
+            if not tensor.isfinite().all():
+                raise DataError(f"{weights}: {name} is not finite; what was trained has diverged")
+        network.load_state_dict(tensors)
     except OSError as error:
         raise DataError(f"{weights}: cannot be read ({error.strerror or error})") from None
     except SafetensorError as error:
