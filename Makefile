@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compare repro test lint ui sync lock bench-mi clean
+.PHONY: help setup compare repro test lint ui sync lock bench bench-mi clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ compare: $(READY) ## run a grid of experiments and compare them (GRID=comparison
 
 sync: $(READY) ## mirror the results of the workspace and of every DVC experiment to MLflow
 	@python -m vmivae.tracking sync
+
+bench: $(READY) ## time training beside a plain loop, ten minutes on two cores (ARGS="--help" for less)
+	@PYTHONPATH=src python benchmarks/training.py $(ARGS)
 
 bench-mi: $(READY) ## benchmark the information estimators (ARGS="'linear-*'" for some of the cases)
 	@PYTHONPATH=src python benchmarks/mutual_information.py $(ARGS)

@@ -1,0 +1,76 @@
+"""The baseline computes what the library computes, and the scripts run."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import plain  # noqa: E402
+
+from vmivae.model import VAE, LatentSpec  # noqa: E402
+from vmivae.training import Capacity, Ramp  # noqa: E402
+
+LATENTS = LatentSpec(10, (10,))
+
+
+@pytest.mark.parametrize("image_shape", [(1, 32, 32), (3, 64, 64)])
+def test_baseline_has_the_same_loss(image_shape: tuple[int, int, int]) -> None:
+    model = VAE(image_shape, LATENTS)
+    images = torch.rand(4, *image_shape, generator=torch.Generator().manual_seed(0))
+    objective = Capacity((30.0, 10.0), Ramp(0.0, 5.0), Ramp(0.0, 2.0))
+    torch.manual_seed(0)
+    with torch.no_grad():
+        found = plain.loss(plain.PlainVAE(model), images, 0.67, objective, (1.0, 0.5))
+        torch.manual_seed(0)
+        normal = torch.randn(4, 10)
+        gumbel = -torch.empty(4, 10).exponential_().log()
+        posterior = model.posterior(images)
+        codes = posterior.reparameterized(torch.cat([normal, gumbel], 1), 0.67)
+        kl = posterior.kl_per_unit(model.prior).mean(0)
+        distortion = -model.likelihood(codes).log_prob(images).mean()
+        wanted = objective.loss(
+            distortion, (kl[:10].sum(), kl[10:].sum()), (torch.tensor(1.0), torch.tensor(0.5))
+        )
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-3)
+
+
+def run(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / command[0]), *command[1:]],
+        env={"PYTHONPATH": str(ROOT / "src"), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_gpu_script_refuses_without_cuda(tmp_path: Path) -> None:
+    result = run("gpu.py", folder=tmp_path)
+    assert result.returncode == 2
+    assert result.stderr.strip() == "error: no CUDA device here (--cpu tries the script out at toy size)"
+
+
+@pytest.mark.slow
+def test_gpu_script_at_toy_size(tmp_path: Path) -> None:
+    result = run("gpu.py", "--cpu", "--output", str(tmp_path / "gpu.json"), folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    report = json.loads((tmp_path / "gpu.json").read_text("utf-8"))
+    assert report["training"][0]["plain"] > 0
+
+
+@pytest.mark.slow
+def test_training_benchmark_at_toy_size(tmp_path: Path) -> None:
+    options = ["--sizes", "32-grey", "--batches", "64", "--images", "128", "--repeats", "1"]
+    result = run("training.py", *options, "--no-mutual-information", "--output", ".", folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    report = json.loads((tmp_path / "training.json").read_text("utf-8"))
+    (row,) = report["training"]
+    assert row["vmivae / plain"] == pytest.approx(row["vmivae"] / row["plain"])
+    assert "| 32-grey | 64 |" in (tmp_path / "training.md").read_text("utf-8")
