@@ -120,11 +120,13 @@ def check_information(device: str, components: int, codes: int) -> dict[str, flo
     }
 
 
-def speeds(device: str, size: str, batch: int, steps: int, repeats: int) -> dict[str, object]:
+def speeds(
+    device: str, size: str, batch: int, steps: int, repeats: int, variants: dict[str, tuple[str, bool]]
+) -> dict[str, object]:
     """Images per second of the baseline with its loader and of each variant, interleaved; medians."""
     channels, side = SIZES[size]
     images = pictures(batch * steps, channels, side)
-    seen: dict[str, list[float]] = {name: [] for name in ("plain", *VARIANTS)}
+    seen: dict[str, list[float]] = {name: [] for name in ("plain", *variants)}
     for _ in range(repeats):
         loader = DataLoader(Pictures(images), batch, shuffle=True, num_workers=4, persistent_workers=True)
         baseline = plain.PlainVAE(VAE((channels, side, side), LATENTS))
@@ -133,7 +135,7 @@ def speeds(device: str, size: str, batch: int, steps: int, repeats: int) -> dict
         began = time.perf_counter()
         seen["plain"].append(next(epochs) / (time.perf_counter() - began))
         del loader
-        for name, (precision, compiled) in VARIANTS.items():
+        for name, (precision, compiled) in variants.items():
             found: list[float] = []
             config = TrainConfig(
                 2, batch, temperature=0.67, device=device, precision=precision, compile=compiled
@@ -175,7 +177,7 @@ def main() -> None:
     )
     rows = []
     for case in cases:
-        rows.append(speeds(device, *case))
+        rows.append(speeds(device, *case, {"fp32": VARIANTS["fp32"]} if options.cpu else VARIANTS))
         print(rows[-1], flush=True)
         # Checks and the first sizes matter most: the rest is left out on a slow device.
         if time.perf_counter() - began > 220:

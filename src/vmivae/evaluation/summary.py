@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.metrics import normalized_mutual_info_score
 from torch import Tensor
 
 from vmivae.errors import DataError, NonFiniteError
@@ -166,6 +165,9 @@ def _agreement_scores(
     train: CodeDistribution, train_labels: Labels, test: CodeDistribution, test_labels: Labels
 ) -> dict[str, Scores]:
     """How well each categorical unit's most probable class names the label, by the training majority map."""
+    # Two seconds, and not every set has labels.
+    from sklearn.metrics import normalized_mutual_info_score
+
     scores = {}
     for unit, train_probs, test_probs in zip(
         test.latents.discrete_units, train.probs, test.probs, strict=True
