@@ -43,7 +43,7 @@ compare: $(READY) ## run a grid of experiments and compare them (GRID=comparison
 sync: $(READY) ## mirror the results of the workspace and of every DVC experiment to MLflow
 	@python -m vmivae.tracking sync
 
-bench: $(READY) ## time training beside a plain loop, ten minutes on two cores (ARGS="--help" for less)
+bench: $(READY) ## time training beside a plain loop: ten minutes (ARGS="--help")
 	@PYTHONPATH=src python benchmarks/training.py $(ARGS)
 
 bench-mi: $(READY) ## benchmark the information estimators (ARGS="'linear-*'" for some of the cases)
