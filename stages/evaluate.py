@@ -14,8 +14,16 @@ def main() -> None:
     with tracking.stage("evaluate", params), stage.ProgressReporter() as progress:
         model = load_vae("models/vae")
         data = load_prepared().measured()
-        samples = params.evaluation.importance_samples
-        result = evaluate(model, data.train, data.test, samples, params.seed, progress=progress)
+        result = evaluate(
+            model,
+            data.train,
+            data.test,
+            params.evaluation.importance_samples,
+            params.seed,
+            progress=progress,
+            factors=data.card.factors,
+            repeats=params.evaluation.repeats,
+        )
         labels = {"train": data.train.labels, "test": data.test.labels}
         with together():
             write_codes(Path("data/codes"), result.codes, labels)

@@ -238,6 +238,8 @@ BETWEEN_KEYS = {
         "data.source": "sprites",
         "data.sprites.count": 737281,
     },
+    "evaluation.repeats: has no effect with data.source: mnist5k; leave it at 5 or set data.source to one of "
+    "sprites, dsprites, celeba, npz, got 3": {"evaluation.repeats": 3},
     "data.sprites: 18432000 combinations, more than the 10000000 accepted; choose smaller grids or set "
     "data.sprites.count": {"data.source": "sprites", "data.sprites.orientation": 1000},
     f"objective.beta: has no effect with {CAPACITY}; leave it at 1 or set objective.regularizer to beta, "

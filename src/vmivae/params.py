@@ -38,6 +38,8 @@ UNSPLIT_SOURCES = ("mnist5k", "digits", "sprites", "dsprites", "folder", "npz")
 """Sets that come, or may come, without a test split of their own."""
 NO_PART_IN_RESULTS = ("tracking.", "train.checkpoint_seconds")
 """What the dotted keys begin with that decide nothing about results."""
+SOURCES_WITH_FACTORS = ("sprites", "dsprites", "celeba", "npz")
+"""Sets whose generative factors are, or may be, known."""
 MAX_STEPS = 10**9
 MAX_FILE_BYTES = 100_000
 MOST_IMAGES = 10**7
@@ -166,6 +168,7 @@ class Train(Group):
 
 class Evaluation(Group):
     importance_samples: Annotated[int, Field(ge=1, le=10**6)]
+    repeats: Annotated[int, Field(ge=2, le=100)] = 5
 
 
 class QNetwork(Group):
@@ -290,6 +293,9 @@ def _inconsistencies(params: Params) -> list[str]:
     if data.source != "emnist":
         found += _unused(params, "data.split", f"data.source: {data.source}", "emnist")
     found += _sprites(params)
+    if data.source not in SOURCES_WITH_FACTORS:
+        needed = f"one of {', '.join(SOURCES_WITH_FACTORS)}"
+        found += _unused(params, "evaluation.repeats", f"data.source: {data.source}", needed)
     if data.source not in UNSPLIT_SOURCES:
         for key in ("data.test_fraction", "data.split_seed"):
             found += _unused(

@@ -17,6 +17,7 @@ from vmivae.evaluation.summary import UNIT_COLUMNS
 class Split:
     images: np.ndarray
     labels: np.ndarray | None = None
+    factors: np.ndarray | None = None
 
 
 def test_numbers_of_a_linear_gaussian_model():
@@ -125,3 +126,30 @@ def test_a_score_that_is_not_finite_is_named():
     model.bias = model.bias * math.nan
     with pytest.raises(NonFiniteError, match=r"^distortion: not finite for 4 of 4 images$"):
         evaluate(model, Split(grey(4)), Split(grey(4)), 2, 0, device="cpu")
+
+
+def test_known_factors_get_a_table_and_scores():
+    model = Categorical(classes=3)
+    train, test = Split(binary(400, 1)), Split(binary(300, 2))
+    for split in (train, test):
+        classes = model.posterior(torch.from_numpy(split.images) / 255).probs[0].argmax(-1).numpy()
+        noise = np.random.default_rng(0).integers(0, 4, len(classes))
+        # Any whole numbers may stand for the values, and a factor may never vary.
+        split.factors = np.stack([np.array([7, -3, 100])[classes], np.full(len(classes), 5), noise], axis=1)
+    metrics = evaluate(
+        model, train, test, 2, 0, device="cpu", factors=["class", "constant", "noise"], repeats=2
+    ).metrics
+    found = metrics["disentanglement"]
+    assert (found["factors"], found["values"], found["images"]) == (["class", "noise"], [3, 4], 300)
+    about_class, about_noise = found["information"]["c0"]
+    assert 0.5 * found["entropies"][0] < about_class < found["entropies"][0]
+    assert about_class > 10 * found["information_shuffled"]["c0"][0]
+    assert about_noise < 0.1
+    assert found["scores"]["dci_disentanglement"]["mean"] > 0.9
+    assert 0 < found["scores"]["mig"]["std"] < 0.1
+    assert found["active_units"] == ["c0"]
+    json.dumps(metrics, allow_nan=False)
+
+
+def test_without_known_factors_there_are_no_scores():
+    assert "disentanglement" not in evaluate(LinearGaussian(), Split(grey(5)), Split(grey(4)), 2, 0).metrics

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vmivae.errors import DataError, NonFiniteError
+from vmivae.evaluation.disentanglement import disentanglement_scores
 from vmivae.evaluation.elbo import (
     ElboParts,
     EncodingModel,
@@ -19,16 +21,20 @@ from vmivae.evaluation.elbo import (
     elbo_parts,
     log_likelihood,
 )
+from vmivae.evaluation.factors import factor_entropies, factor_information
 from vmivae.evaluation.labels import Labels, label_information, majority_map
 from vmivae.model import CodeDistribution
 from vmivae.model.fixed import measured
 from vmivae.progress import Progress
 
+FACTOR_IMAGES = 10_000
+"""The most test images that the known-factor table is made of."""
+
 Scores = dict[str, Any]
 
 
 class LabelledImages(Protocol):
-    """A split: images `(N, C, H, W)`, and labels `(N,)` if it has any."""
+    """A split: images `(N, C, H, W)`, and labels `(N,)` and generative factors `(N, F)` if it has any."""
 
     @property
     def images(self) -> NDArray[np.uint8]:
@@ -38,6 +44,11 @@ class LabelledImages(Protocol):
     @property
     def labels(self) -> Labels | None:
         """Non-negative classes."""
+        ...
+
+    @property
+    def factors(self) -> Labels | None:
+        """Non-negative indices of each factor's value."""
         ...
 
 
@@ -64,6 +75,9 @@ def evaluate(
     seed: int,
     device: str = "auto",
     progress: Progress | None = None,
+    *,
+    factors: Sequence[str] | None = None,
+    repeats: int = 5,
 ) -> Evaluation:
     """Score a model on all images of both splits.
 
@@ -76,6 +90,8 @@ def evaluate(
         seed: of the codes that are drawn.
         device: a torch device, or `auto`: CUDA or Apple's MPS where there is one.
         progress: called with what is being done, how far it is, how much there is, and the state in words.
+        factors: names of the images' generative factors; None where they are not known.
+        repeats: of the disentanglement scores, at least 2.
 
     Raises:
         DataError: a split has fewer than two images.
@@ -101,6 +117,18 @@ def evaluate(
         _add(units, _information_scores(parts.posterior, test.labels, seed))
     if train.labels is not None and test.labels is not None:
         _add(units, _agreement_scores(train_parts.posterior, train.labels, parts.posterior, test.labels))
+    if factors and train.factors is not None and test.factors is not None:
+        metrics["disentanglement"] = _factor_scores(
+            train_parts.posterior,
+            parts.posterior,
+            train.factors,
+            test.factors,
+            names=factors,
+            active=[scores["active"] for scores in units.values()],
+            repeats=repeats,
+            seed=seed,
+            progress=progress,
+        )
     metrics["active_units"] = sum(scores["active"] for scores in units.values())
     metrics["units"] = units
     metrics["train"] = _elbo_scores(train_parts, in_support)
@@ -181,6 +209,52 @@ def _agreement_scores(
             | {"majority_map": majority.tolist()}
         )
     return scores
+
+
+def _factor_scores(
+    train: CodeDistribution,
+    test: CodeDistribution,
+    train_factors: Labels,
+    test_factors: Labels,
+    names: Sequence[str],
+    active: list[bool],
+    repeats: int,
+    seed: int,
+    progress: Progress | None,
+) -> Scores | None:
+    """The known-factor table and the disentanglement scores; None if no factor varies.
+
+    The table is one list per unit, in the order of `factors`, beside the same for shuffled factors.
+    """
+    varying = np.flatnonzero((np.ptp(train_factors, axis=0) > 0) & (np.ptp(test_factors, axis=0) > 0))
+    if not len(varying):
+        return None
+    columns = np.concatenate([train_factors, test_factors])[:, varying].T
+    numbered = np.stack([np.unique(column, return_inverse=True)[1] for column in columns], axis=1)
+    train_factors, test_factors = numbered[: len(train_factors)], numbered[len(train_factors) :]
+    generator = np.random.default_rng(seed)
+    chosen = generator.permutation(len(test_factors))[:FACTOR_IMAGES]
+    posterior, known = test[torch.from_numpy(chosen)], test_factors[chosen]
+    tables = {
+        "information": factor_information(posterior, known),
+        "information_shuffled": factor_information(posterior, generator.permutation(known)),
+    }
+    return (
+        {
+            "factors": [names[int(column)] for column in varying],
+            "values": (numbered.max(axis=0) + 1).tolist(),
+            "entropies": factor_entropies(known).tolist(),
+            "images": len(known),
+            "repeats": repeats,
+            "active_units": [unit for unit, used in zip(test.latents.units, active, strict=True) if used],
+        }
+        | {name: dict(zip(test.latents.units, table.tolist(), strict=True)) for name, table in tables.items()}
+        | {
+            "scores": disentanglement_scores(
+                train, test, train_factors, test_factors, active, repeats, seed, progress
+            )
+        }
+    )
 
 
 def _add(units: dict[str, Scores], more: dict[str, Scores]) -> None:
