@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from vmivae.data import DataCard, SplitCard
+from vmivae.evaluation.disentanglement import SCORES
 from vmivae.files import write_csv, write_json
 from vmivae.model import VAE, LatentSpec, save_vae
 
@@ -42,6 +43,7 @@ def write_results(
     side: int = 8,
     codes: str = "posterior",
     upper: bool = False,
+    factors: list[str] | None = None,
     likelihood: str = "bernoulli",
     grey: float = 0.25,
     capacity: bool = True,
@@ -122,7 +124,10 @@ def write_results(
             for k in ((1, 2, 4, 8) if upper else (1,))
         ],
     )
-    write_json(root / "metrics/evaluation.json", _evaluation(latents, classes, supported))
+    evaluation = _evaluation(latents, classes, supported)
+    if factors:
+        evaluation["disentanglement"] = _disentanglement(latents, factors)
+    write_json(root / "metrics/evaluation.json", evaluation)
     write_json(root / "metrics/mi.json", _information(latents, codes, upper))
     return root
 
@@ -148,6 +153,27 @@ def _evaluation(latents: LatentSpec, classes: list[str] | None, supported: bool)
     if supported:
         held_out |= {"log_likelihood_iwae": -90.5, "log_likelihood_iwae_se": 0.9, "importance_samples": 64}
     return held_out | {"train": both}
+
+
+def _disentanglement(latents: LatentSpec, factors: list[str]) -> dict[str, Any]:
+    table = {
+        unit: [0.1 * (1 + row) + 0.01 * column for column in range(len(factors))]
+        for row, unit in enumerate(latents.units)
+    }
+    return {
+        "factors": factors,
+        "values": [3] * len(factors),
+        "entropies": [1.0986] * len(factors),
+        "images": 30,
+        "repeats": 5,
+        "active_units": list(latents.units),
+        "information": table,
+        "information_shuffled": table,
+        "scores": {
+            name: {"mean": None, "std": None} if name == "irs" else {"mean": 0.4321, "std": 0.0123}
+            for name in SCORES
+        },
+    }
 
 
 def _information(latents: LatentSpec, codes: str, upper: bool) -> dict[str, Any]:

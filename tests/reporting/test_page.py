@@ -144,3 +144,21 @@ def _table(reports: Path, name: str) -> str:
     page = (reports / "report.html").read_text("utf-8")
     start = page.index(f'<table id="{name}"')
     return page[start : page.index("</table>", start)]
+
+
+def test_known_factors_have_a_heat_map_and_a_table_of_scores(reported: Reported) -> None:
+    folder = reported(factors=["shape", "scale <b>", "position x"])
+    page = (folder / "report.html").read_text("utf-8")
+    assert (folder / "figures/factor_information.png").is_file()
+    assert page.count('<tr><th scope="row">') > 10
+    table = page[page.index('<table id="disentanglement"') :]
+    table = table[: table.index("</table>")]
+    assert table.count('<th scope="row">') == 10
+    assert table.count('<data value="0.4321">0.432</data>') == 9  # and one that is not defined
+    assert table.count('<data value="0.3333333333333333">0.33</data>') == 2  # chance with three factors
+    assert "over 5 random halves" in page
+
+
+def test_without_known_factors_there_is_no_such_section(ordinary: Path) -> None:
+    assert "Known factors" not in (ordinary / "report.html").read_text("utf-8")
+    assert not (ordinary / "figures/factor_information.png").exists()

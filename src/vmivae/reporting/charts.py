@@ -31,6 +31,7 @@ from vmivae.reporting.style import (
 
 MOST_UNITS = 40  # bars in one figure
 MOST_CLASSES = 100  # rows or columns of a heat map
+MOST_FACTORS = 40  # columns of the known-factor table
 MOST_LINES = 8  # coloured lines in one panel; the rest is grey
 ERROR_BARS = 2.0  # standard errors on each side of a point
 
@@ -205,6 +206,45 @@ def label_information(results: Results) -> Picture | None:
         f"{_shown(results)}What each unit knows about the labels of the held-out images (nats). Training "
         "never saw a label. Dashed: the entropy of the labels, the most that can be known. Ticks: the "
         "same for shuffled labels; what lies below them is chance.",
+        png(figure),
+    )
+
+
+def factor_information(results: Results) -> Picture | None:
+    """Unit × factor heat map of what is known; None where factors are not known."""
+    found = results.evaluation.get("disentanglement")
+    if not found:
+        return None
+    names = found["factors"][:MOST_FACTORS]
+    units = [unit.name for unit in results.units][:MOST_UNITS]
+    nats = np.array([found["information"][unit] for unit in units])[:, : len(names)]
+    shares = 100 * nats / np.array(found["entropies"])[: len(names)]
+    figure = canvas(1.5 + max(1.0, 0.24 * len(units)))
+    axes = figure.add_subplot()
+    image = axes.imshow(shares, cmap=_paper(), vmin=0, vmax=100, aspect="auto", interpolation="nearest")
+    heads = [
+        f"{plain(name, 14)}\n{entropy:.2f}" for name, entropy in zip(names, found["entropies"], strict=False)
+    ]
+    many = len(names) > 6
+    axes.set_xticks(range(len(names)), heads, rotation=90 if many else 0, fontsize=6.5 if many else 8.2)
+    axes.set_yticks(range(len(units)), units)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(True)
+    axes.spines[:].set_color(LIGHT)
+    if not many:
+        for (row, column), value in np.ndenumerate(nats):
+            shade = "white" if shares[row, column] > 55 else INK
+            axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=7.8, color=shade)
+    bar = figure.colorbar(image, ax=axes, pad=0.015, aspect=30, fraction=0.04)
+    bar.set_label("% of the factor’s entropy")
+    numbers = "" if many else " Numbers: nats."
+    return Picture(
+        "factor_information",
+        "Heat map: what each unit knows about each known factor",
+        f"{_shown(results)}What each unit knows about each known factor of {found['images']} held-out "
+        f"images, as a share of all there is to know (in nats below each name).{numbers} One dark cell per "
+        "row and column: each unit holds one factor, and no factor is spread over units.",
         png(figure),
     )
 

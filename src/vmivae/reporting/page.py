@@ -88,6 +88,7 @@ def render(
         verdict=words.recipe(results),
         units=tables.unit_table(results),
         scores=tables.score_rows(results),
+        disentanglement=tables.disentanglement_rows(results),
         parameters=tables.grouped(parameters),
         key=key,
         two_sided=results.information["upper"] is not None,
@@ -117,6 +118,7 @@ def _figures(
         yield "units", lambda unit=unit: images.categories(results, decoder, unit)  # type: ignore[misc]
         yield "units", lambda unit=unit: charts.usage(results, unit)  # type: ignore[misc]
     yield "units", lambda: charts.label_information(results)
+    yield "factors", lambda: charts.factor_information(results)
 
 
 def _shown_images(results: Results) -> np.ndarray[Any, np.dtype[np.uint8]]:

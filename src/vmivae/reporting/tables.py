@@ -323,6 +323,42 @@ def score_rows(results: Results) -> list[tuple[str, str, list[Markup]]]:
     return table
 
 
+_DISENTANGLEMENT = {
+    "mig": ("MIG", "how far, of each factor, the unit that knows most is ahead of the next"),
+    "dci_disentanglement": ("DCI disentanglement", "whether each unit helps to predict one factor only"),
+    "dci_completeness": ("DCI completeness", "whether each factor is predicted from one unit only"),
+    "dci_informativeness": ("DCI informativeness", "share of the factors’ variance that the code predicts"),
+    "sap": ("SAP", "how far the unit that predicts a factor best is ahead of the next"),
+    "factorvae": (
+        "FactorVAE score",
+        "how often the unit that varies least tells which factor was held fixed",
+    ),
+    "betavae": ("β-VAE score", "how often a linear classifier tells which factor pairs of images share"),
+    "irs": ("IRS", "how still each unit stays while its factor is fixed and the others change"),
+    "modularity": ("modularity", "whether each unit that knows anything knows about one factor only"),
+    "explicitness": ("explicitness", "how well a linear classifier ranks images by each value of a factor"),
+}
+
+
+def disentanglement_rows(results: Results) -> list[tuple[str, str, list[Markup]]]:
+    """Name, what it asks, mean, spread and what chance gives; empty where factors are not known."""
+    found = results.evaluation.get("disentanglement")
+    if not found:
+        return []
+    chance = {
+        "factorvae": 1 / len(found["factors"]),
+        "betavae": 1 / len(found["factors"]),
+        "explicitness": 0.5,
+    }
+    return [
+        (
+            *_DISENTANGLEMENT[name],
+            [_number(score["mean"], 3), _error(score["std"], 3), _number(chance.get(name, 0.0), 2)],
+        )
+        for name, score in found["scores"].items()
+    ]
+
+
 def grouped(parameters: Mapping[str, Any]) -> dict[str, list[tuple[str, str]]]:
     groups: dict[str, list[tuple[str, str]]] = {}
     for key, value in parameters.items():
