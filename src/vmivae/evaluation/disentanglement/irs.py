@@ -17,7 +17,8 @@ def irs(representation: Representation) -> float:
     The mean over units of `max_f robustness(unit, factor)`, weighted by how far a unit moves at all in units
     of its standard deviation, so that the scale of a code plays no part.
     """
-    largest = _quantile(_deviations(representation))
+    spread = _spread(representation)
+    largest = _quantile(_deviations(representation)) / np.where(spread > 0, spread, np.inf)
     if not largest.any():
         return 0.0
     return float(np.average(robustness(representation).max(axis=1), weights=largest))
@@ -50,6 +51,15 @@ def _deviations(representation: Representation) -> NDArray[np.float64]:
         # Half of Σ|one-hot − shares| is what the image's own class leaves to the others.
         distances.append(1 - shares[classes][:, None])
     return np.concatenate(distances, axis=1)
+
+
+def _spread(representation: Representation) -> NDArray[np.float64]:
+    """Standard deviation of each unit, `(units,)`; of a categorical one, that of its one-hot code."""
+    spread = [representation.real.std(axis=0)]
+    for unit, size in enumerate(representation.sizes):
+        shares = np.bincount(representation.categories[:, unit], minlength=size) / len(representation)
+        spread.append(np.sqrt([shares @ (1 - shares)]))
+    return np.concatenate(spread)
 
 
 def _quantile(deviations: NDArray[np.float64]) -> NDArray[np.float64]:
