@@ -145,7 +145,9 @@ def test_known_factors_get_a_table_and_scores():
     assert 0.1 < about_class < found["entropies"][0]
     assert about_class > 10 * found["information_shuffled"]["c0"][0]
     assert about_noise < 0.1
-    assert found["scores"]["dci_disentanglement"]["mean"] > 0.9
+    assert found["scores"]["dci_completeness"]["mean"] == 1  # there is one unit
+    # Half of what there is to explain: all of the class, nothing of the noise.
+    assert found["scores"]["dci_informativeness"]["mean"] == pytest.approx(0.5, abs=0.1)
     assert 0 < found["scores"]["mig"]["std"] < 0.1
     assert found["active_units"] == ["c0"]
     json.dumps(metrics, allow_nan=False)
