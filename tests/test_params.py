@@ -200,7 +200,7 @@ RANGES_AND_KINDS = {
     },
     "sed: unknown key; the file has seed, data, latents, model, objective, train, evaluation, "
     "mutual_information, tracking": {"sed": 0},
-    "evaluation.samples: unknown key; evaluation has importance_samples": {"evaluation.samples": 64},
+    "evaluation.samples: unknown key; evaluation has importance_samples, repeats": {"evaluation.samples": 64},
 }
 
 
