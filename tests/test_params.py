@@ -194,6 +194,7 @@ RANGES_AND_KINDS = {
     "mutual_information.split: must be one of train, test, got all": {"mutual_information.split": "all"},
     "mutual_information.q_network.steps: must be ≥ 1, got 0": {"mutual_information.q_network.steps": 0},
     "mutual_information.samples: must be ≥ 2, got 1": {"mutual_information.samples": 1},
+    "mutual_information.importance.images: must be ≥ 4, got 3": {"mutual_information.importance.images": 3},
     'tracking.experiment: must be text that is not empty, got ""': {"tracking.experiment": ""},
     f"tracking.experiment: must be text of at most 250 characters, got {'a' * 57}…": {
         "tracking.experiment": "a" * 251
@@ -358,6 +359,7 @@ def test_the_rest_is_counted_and_unknown_keys_come_first(tmp_path):
         {"objective.capacity": {}},
         {"mutual_information.codes": "prior"},
         {"mutual_information.split": "test"},
+        {"mutual_information.importance": None},
     ],
 )
 def test_accepted(tmp_path, changes):
@@ -411,7 +413,7 @@ def test_a_file_that_is_no_mapping(tmp_path, text):
 
 
 def test_a_file_that_cannot_be_read(tmp_path):
-    with pytest.raises(ParameterError, match=r"absent\.yaml: cannot be read \(No such file or directory\)$"):
+    with pytest.raises(ParameterError, match=r"absent\.yaml: there is no such file; .*from the root"):
         load_params(tmp_path / "absent.yaml")
     with pytest.raises(ParameterError, match=r"cannot be read \(Is a directory\)$"):
         load_params(tmp_path)

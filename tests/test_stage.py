@@ -39,6 +39,10 @@ def test_a_users_error_is_one_line_and_a_code(error, code):
     assert result.stdout == ""
 
 
+def test_the_file_of_a_parameter_is_named():
+    assert run("raise errors.ParameterError('seed: got -1')").stderr == "error: seed: got -1 (params.yaml)\n"
+
+
 def test_success_is_silent():
     result = run("pass")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")

@@ -189,7 +189,7 @@ class MutualInformation(Group):
     split: Literal["train", "test"] = "train"
     q_network: QNetwork
     samples: Annotated[int, Field(ge=2, le=10**9)]
-    importance: Importance
+    importance: Importance | None
 
 
 class Tracking(Group):
@@ -234,6 +234,10 @@ def read_yaml(path: Path) -> Any:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise ParameterError(f"{path}: is larger than the {MAX_FILE_BYTES} bytes that are accepted")
         text = path.read_text("utf-8")
+    except FileNotFoundError:
+        raise ParameterError(
+            f"{path}: there is no such file; stages run from the root of the repository"
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ParameterError(f"{path}: cannot be read ({_reason(error)})") from None
     try:

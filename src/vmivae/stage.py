@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from vmivae.console import line, say
-from vmivae.errors import Interrupted, UserError
+from vmivae.errors import Interrupted, ParameterError, UserError
 
 if TYPE_CHECKING:
     from vmivae.checkpoint import Checkpoint
@@ -49,7 +49,9 @@ def run(*commands: Callable[..., None], again: str = GO_ON) -> None:
     try:
         app()
     except UserError as error:
-        _fail(error, error.exit_code)
+        # The package knows keys, but not the file that a stage has them from.
+        known = not isinstance(error, ParameterError) or "params.yaml" in str(error)
+        _fail(error if known else f"{error} (params.yaml)", error.exit_code)
     except OSError as error:
         _fail(f"{error.filename or 'files'}: {error.strerror or error}")
     except (MemoryError, RuntimeError) as error:

@@ -7,15 +7,21 @@ import torch
 from known_models import NarrowEncoder, Table, correlated, orthogonal
 from sklearn.datasets import load_iris
 from sklearn.mixture import GaussianMixture as FittedMixture
-from torch import nn
-from torch.distributions import Independent, Normal
+from torch import Tensor, nn
+from torch.distributions import Distribution, Independent, Normal
 
 from vmivae.errors import ImpossibleEstimateError, ParameterError
 from vmivae.model import VAE
 from vmivae.model.latents import CodeDistribution, LatentSpec
 from vmivae.model.q_network import QNetwork
 from vmivae.model.reference import GaussianMixture, LinearGaussian
-from vmivae.mutual_information import EstimateConfig, QNetworkConfig, estimate, fit_q_network
+from vmivae.mutual_information import (
+    EstimateConfig,
+    ImportanceConfig,
+    QNetworkConfig,
+    estimate,
+    fit_q_network,
+)
 
 PRIOR = EstimateConfig(codes="prior", q_network=QNetworkConfig(steps=300), samples=4000, importance=None)
 POSTERIOR = replace(PRIOR, codes="posterior")
@@ -138,14 +144,50 @@ class TestKnownAnswers:
         assert result.lower < float(flat.information()) + 3 * result.lower_se
 
 
+class SampledOnly(Distribution):
+    """Another distribution without its mean, mode and variance."""
+
+    def __init__(self, inner: Distribution) -> None:
+        self.inner = inner
+        super().__init__(inner.batch_shape, inner.event_shape, validate_args=False)
+
+    def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:  # noqa: B008 - as torch has it
+        return self.inner.sample(sample_shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return self.inner.log_prob(value)
+
+
+class Opaque:
+    """A model whose likelihood offers what the protocol asks for and no more."""
+
+    def __init__(self, model: Table) -> None:
+        self.latents, self.prior, self.posterior = model.latents, model.prior, model.posterior
+        self.model = model
+
+    def likelihood(self, codes: Tensor) -> Distribution:
+        return SampledOnly(self.model.likelihood(codes))
+
+
 class TestCodes:
-    def test_relaxed_codes_never_reach_the_decoder(self) -> None:
+    @pytest.mark.parametrize("codes", ["prior", "posterior"])
+    @pytest.mark.parametrize("family", ["gaussian", "flow"])
+    def test_relaxed_codes_never_reach_the_decoder(self, codes: str, family: str) -> None:
+        """Neither those that images are drawn from, nor those that are proposed for them."""
         model = Table(torch.eye(3), 1.0, continuous=2)
-        config = brief(samples=100)
-        estimate(model, torch.eye(3), config)
+        effort = ImportanceConfig(images=8, samples=8, units="all")
+        network = QNetworkConfig(family, steps=3, batch_size=32)
+        estimate(model, torch.eye(3), EstimateConfig(codes, network, samples=100, importance=effort))
         blocks = torch.cat(model.decoded)[:, 2:]
         assert set(blocks.unique().tolist()) == {0.0, 1.0}
         assert (blocks.sum(-1) == 1).all()
+
+    @pytest.mark.parametrize("codes", ["prior", "posterior"])
+    def test_decoder_means_are_never_asked_for(self, codes: str) -> None:
+        """A likelihood that can only be sampled and evaluated is enough: its mean raises an error."""
+        effort = ImportanceConfig(images=8, samples=8, units="all")
+        config = EstimateConfig(codes, BRIEF, samples=100, importance=effort)
+        estimate(Opaque(Table(torch.eye(3), 1.0, continuous=2)), torch.eye(3), config)
 
     @pytest.mark.parametrize("given", [False, True])
     def test_pairs_of_the_bound_are_none_of_those_q_was_fitted_on(self, given: bool) -> None:
@@ -335,7 +377,10 @@ class TestInterface:
         assert list(content["per_unit"]) == ["z0", "z1", "c0"]
         assert list(content["groups"]) == ["continuous", "discrete"]
         assert content["upper"] is None
+        assert content["width"] is content["decodes"] is content["proposal"] is None
         assert content["lower"] == content["barber_agakov"]
+        assert [row["proposals"] for row in content["curve"]] == [1]
+        assert not any("upper" in part for part in content["per_unit"].values())
         rows = result.rows()
         assert [row["unit"] for row in rows] == ["total", "continuous", "discrete", "z0", "z1", "c0"]
         assert rows[0]["lower_bits"] == pytest.approx(result.lower / math.log(2))

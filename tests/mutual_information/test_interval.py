@@ -55,6 +55,16 @@ def test_a_poor_q_and_few_proposals_still_give_two_bounds_in_order() -> None:
     assert result.upper > truth + 3 * result.upper_se
     assert result.gap > 0.3
     assert "Q fits poorly" in result.warnings[0]
+    assert "family: flow" in result.warnings[0]
+
+
+def test_poor_proposals_from_the_aggregate_posterior_are_not_blamed_on_q_alone() -> None:
+    model = correlated(16, 10, scale=0.3)
+    images = model.likelihood(model.prior.sample((50,), torch.Generator().manual_seed(0))).mean
+    result = estimate(model, images, config(codes="posterior", steps=20, samples=8))
+    assert result.proposal == "aggregate_posterior"
+    assert result.warnings[0].startswith("The aggregate posterior, tilted by what Q reads")
+    assert "family" not in result.warnings[0]
 
 
 def test_an_ignored_code_carries_nothing() -> None:

@@ -20,7 +20,7 @@ def experiments(reproduced):
     before = room.read_text()
     room.write_text(before + '\nprint("code of", __file__)\n')
     temporary = reproduced.run(
-        "dvc", "exp", "run", "--temp", "--name", "in-a-copy", "-S", "mutual_information.samples=210"
+        "dvc", "exp", "run", "--temp", "--name", "in-a-copy", "-S", "mutual_information.importance=null"
     )
     room.write_text(before)
     queue = ["dvc", "exp", "run", "--queue"]
@@ -64,6 +64,13 @@ def test_every_experiment_is_a_complete_row_of_the_same_store(reproduced, experi
     for row in rows.values():
         assert client.list_artifacts(row.info.run_id, "reports")
         assert len(client.get_metric_history(row.info.run_id, "training/loss")) == 2
+
+
+def test_without_an_interval_there_is_a_lower_bound_alone(reproduced, experiments):
+    row = reproduced.rows()["in-a-copy"]
+    assert row.data.params["mutual_information.importance"] == "null"
+    assert row.data.metrics["mi.lower"] == row.data.metrics["mi.barber_agakov"]
+    assert "mi.upper" not in row.data.metrics
 
 
 def test_rows_that_share_their_training_name_the_run_that_trained(reproduced, experiments):

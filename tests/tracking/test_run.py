@@ -208,5 +208,7 @@ def test_store_that_fails_costs_seconds_and_one_warning(checkout, monkeypatch, c
     assert warning.count("\n") == 1
     assert "make sync" in warning
     assert "secret" not in warning
+    if kind != "unwritable":
+        assert f"MLflow at http://127.0.0.1:{port} did not take the results (it does not answer);" in warning
     # What no output may hold is kept for `make sync`.
     assert read_facts(checkout.root, configuration_key())["train"]["seconds"] >= 0

@@ -204,7 +204,9 @@ def test_a_learning_rate_far_too_high_is_caught() -> None:
 
 
 def test_fewer_images_than_one_batch_are_refused() -> None:
-    with pytest.raises(ParameterError, match=r"train.batch_size: must be ≤ 40, the number of images, got 41"):
+    with pytest.raises(
+        ParameterError, match=r"train.batch_size: must be ≤ 40, the number of training images, got 41"
+    ):
         trained(batch_size=41)
 
 

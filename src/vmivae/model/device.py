@@ -19,6 +19,6 @@ def choose_device(name: str = "auto") -> torch.device:
         return torch.device(available[0])
     if name not in available:
         raise ParameterError(
-            f"device: must be one of auto, {', '.join(available)} on this machine, got {name}"
+            f"train.device: must be one of auto, {', '.join(available)} on this machine, got {name}"
         )
     return torch.device(name)

@@ -60,6 +60,23 @@ MANY_DOMINATED = 0.1
 """Share of images dominated by one weight, above which the weights are warned of."""
 FEWEST_OF_PART = 64
 """Images that the two-sided interval of a group or unit is a mean over, where no fewer are asked for."""
+POOR_PROPOSALS = {
+    "q_network": ("Q fits poorly", "more q_network.steps, q_network.family: flow"),
+    "adapted_q_network": (
+        "The proposals fitted to each image miss many codes that could have made it",
+        "more q_network.steps, q_network.family: flow",
+    ),
+    "adapted_aggregate_posterior": (
+        "The proposals fitted to each image miss many codes that could have made it",
+        "more q_network.steps",
+    ),
+    "aggregate_posterior": (
+        "The aggregate posterior, tilted by what Q reads of an image, seldom proposes the codes that could "
+        "have made it",
+        "more q_network.steps",
+    ),
+}
+"""What is at fault where the weights are uneven, by what proposed the codes, and what helps."""
 NEAR_LIMIT = 0.5
 """Nats below log N within which the encoder's information says little but that N is small."""
 
@@ -519,11 +536,12 @@ class _Estimation:
         dominated = float((drawn.largest > 0.5).double().mean())
         effective, fewest = float(drawn.effective.median()), min(FEW_EFFECTIVE, drawn.proposals[-1] / 4)
         if drawn.proposals[-1] > 2 and (effective < fewest or dominated > MANY_DOMINATED):
+            cause, remedy = POOR_PROPOSALS[self._proposer.name]
             self._warnings.append(
-                f"Q fits poorly: of {drawn.proposals[-1]} proposals the median image has an effective sample "
-                f"size of {effective:.1f}, and for {100 * dominated:.0f}% of the images one weight is more "
-                "than half of the sum. The bounds hold on average, but their standard errors may be too "
-                "small; more q_network steps, family: flow or more importance.samples help."
+                f"{cause}: of {drawn.proposals[-1]} proposals the median image has an effective sample size "
+                f"of {effective:.1f}, and for {100 * dominated:.0f}% of the images one weight is more than "
+                "half of the sum. The bounds hold on average, but their standard errors may be too small; "
+                f"{remedy} or more importance.samples help."
             )
 
     def _most(self, units: Sequence[str]) -> float:

@@ -360,19 +360,22 @@ def interval(results: Results) -> Picture | None:
         value, error = curves[name], ERROR_BARS * curves[f"{name}_se"]
         axes.plot(proposals, value, "o-", color=shade, ms=3, label=f"{name} bound")
         axes.fill_between(proposals, value - error, value + error, color=shade, alpha=0.2, lw=0)
+    assert results.claimed is not None
+    axes.axhspan(*results.claimed, color=GREY, alpha=0.22, lw=0, label="claimed")
     axes.axhline(results.information["barber_agakov"], color=GREY, lw=1.2, ls=(0, (3, 2)), label="Q alone")
     axes.set_xscale("log", base=2)
     ticks = proposals[:: 1 + len(proposals) // 9]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.set_xlabel("proposals K")
-    axes.set_ylabel("nats")
+    axes.set_xlabel("proposals for each image, K")
+    axes.set_ylabel("information, nats")
     axes.grid(axis="y")
-    axes.legend(loc="upper right", ncols=3)
+    axes.legend(loc="upper right", ncols=2)
     return Picture(
         "interval",
         "Two lines over the number of proposals: the lower and the upper bound on the information",
         "The more codes are proposed for an image, the closer the two bounds come; the truth lies between "
-        "them. Bands: ± 2 standard errors, from the images of the last level alone. Dashed: the "
+        "them. Bands: ± 2 standard errors, from those images alone that got all the proposals. Grey: the "
+        "interval that is claimed, which many images with fewer proposals make surer. Dashed: the "
         "Barber–Agakov bound of the Q-network.",
         png(figure),
     )

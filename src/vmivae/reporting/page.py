@@ -51,7 +51,7 @@ def write_report(
             pictures = drawn if isinstance(drawn, list) else [drawn] if drawn else []
             sections.setdefault(section, []).extend(pictures)
             if progress:
-                progress("figures", done, len(jobs), section)
+                progress("drawing figures", done, len(jobs), f"(section: {section})")
     page = render(results, sections, parameters, key)
     with together():
         with replace_directory(root / "reports/figures") as folder:
@@ -103,8 +103,8 @@ def _figures(
     shown = _shown_images(results)
     yield "overview", lambda: images.overview(results, decoder)
     yield "information", lambda: charts.information(results)
-    yield "information", lambda: charts.information_per_unit(results)
     yield "information", lambda: charts.interval(results)
+    yield "information", lambda: charts.information_per_unit(results)
     yield "information", lambda: charts.q_network(results)
     yield "training", lambda: charts.training(results)
     yield "training", lambda: charts.surrogate(results)

@@ -12,8 +12,9 @@ import typer
 
 from vmivae import stage
 from vmivae.errors import UserError
+from vmivae.params import load_params
 from vmivae.tracking.run import one_line
-from vmivae.tracking.store import ENVIRONMENT, connect, is_server, main_root, shown, tracking_uri
+from vmivae.tracking.store import ENVIRONMENT, is_server, main_root, open_store, shown, tracking_uri
 
 HOST = "127.0.0.1"
 OF_THE_SERVER = {"MLFLOW_LOGGING_LEVEL": "WARNING", "PYTHONWARNINGS": "ignore"}
@@ -25,7 +26,7 @@ def where() -> None:
     uri = tracking_uri(root)
     print()
     print(f"report   {report}" if report.exists() else "report   none yet: run `make repro`")
-    print(f"MLflow   {shown(uri)}" if is_server(uri) else f"MLflow   make ui, then http://{HOST}:5000")
+    print(f"MLflow   {shown(uri)}" if is_server(uri) else "MLflow   make ui, then the address that it prints")
     print("         make sync mirrors what DVC restored from its cache, and every experiment")
 
 
@@ -45,8 +46,11 @@ def ui(port: Annotated[int, typer.Option(min=1, max=65535)] = 5000) -> None:
             raise UserError(
                 f"port {port} of {HOST}: cannot be used ({error.strerror}); another: make ui PORT={port + 1}"
             ) from None
-    connect(root)
-    print(f"MLflow: http://{HOST}:{port} (Ctrl-C ends it)", flush=True)
+    rows = open_store(root, load_params(root / "params.yaml").tracking.experiment)
+    # MLflow's first page is about language models; the rows have a page of their own.
+    print(
+        f"MLflow: http://{HOST}:{port}/#/experiments/{rows.experiment_id}/runs (Ctrl-C ends it)", flush=True
+    )
     server = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri]
     server += ["--artifacts-destination", str(root / "mlartifacts")]
     server += ["--host", HOST, "--port", str(port), "--workers", "1"]

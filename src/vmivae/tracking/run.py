@@ -219,5 +219,9 @@ def stage(name: str, params: Params) -> Iterator[StageRun]:
 
 def one_line(error: Exception) -> str:
     """What an error says, on one line of at most 200 characters, without passwords of addresses."""
+    from requests.exceptions import ConnectionError, Timeout
+
+    if isinstance(error.__context__, (ConnectionError, Timeout)):
+        return "it does not answer"
     text = shown(" ".join(str(error).split())) or type(error).__name__
     return text if len(text) <= 200 else text[:199] + "…"

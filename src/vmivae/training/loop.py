@@ -128,7 +128,8 @@ def train(
     """
     if len(images) < config.batch_size:
         raise ParameterError(
-            f"train.batch_size: must be ≤ {len(images)}, the number of images, got {config.batch_size}"
+            f"train.batch_size: must be ≤ {len(images)}, the number of training images, "
+            f"got {config.batch_size}"
         )
     per_epoch = len(images) // config.batch_size
     steps = config.epochs * per_epoch
