@@ -1,4 +1,7 @@
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -114,3 +117,43 @@ def test_weights_beyond_the_range_of_numbers_do_not_overflow() -> None:
     found = log_evidence(model, QProposer(model.prior, Wide(model)), codes, images + 1e3, 8)
     assert torch.isfinite(found.low).all()
     assert math.isfinite(float(found.high.sum()))
+
+
+PROPOSALS = """
+import sys
+import torch
+from vmivae.model.reference import LinearGaussian
+from vmivae.mutual_information import AggregatePosterior
+from vmivae.mutual_information.adapted import AdaptedProposer, StudentFamily
+from vmivae.mutual_information.evidence import log_evidence
+from vmivae.mutual_information.proposals import QProposer, TiltedProposer
+from vmivae.model.q_network import QNetwork
+
+torch.set_num_threads(1)
+generator = torch.Generator().manual_seed(0)
+model = LinearGaussian(torch.eye(3, 2), 1.0)
+codes = model.prior.sample((1,), generator)
+images = model.likelihood(codes).mean
+r = AggregatePosterior.of(model.posterior, torch.randn(500, 3, generator=generator))
+network = QNetwork((3,), model.latents).eval()
+with torch.no_grad():
+    for proposer in (
+        QProposer(model.prior, network),
+        TiltedProposer(r, network),
+        AdaptedProposer(model, network, StudentFamily(model.prior, network)),
+    ):
+        found = log_evidence(model, proposer, codes, images, int(sys.argv[1]), generator=generator)
+        assert found.low[-1].isfinite().all()
+print(open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux's /proc")
+def test_a_million_proposals_need_no_more_memory_than_a_thousand() -> None:
+    def peak(proposals: int) -> int:
+        command = [sys.executable, "-c", PROPOSALS, str(proposals)]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    # Kept at once, the weights alone of a million proposals would take 16 MB for each image.
+    assert peak(10**6) < peak(10**3) + 16 * 2**10  # KiB

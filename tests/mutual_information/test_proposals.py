@@ -213,6 +213,22 @@ def test_spikes_are_proposed_from_themselves_and_a_smooth_source_from_q() -> Non
     assert isinstance(best_proposer(model.prior, Reading(model), codes, images), QProposer)
 
 
+def test_q_and_the_tilted_mixture_bracket_one_evidence() -> None:
+    """Both weigh by the density of q̄: by the prior's, Q's bracket would lie nats away."""
+    model = orthogonal(6, [2.0, 1.0])
+    r = spikes(count=20, real=2, width=0.3)
+    generator = torch.Generator().manual_seed(0)
+    codes = r.sample((400,), generator)
+    images = codes @ model.weight.T + torch.randn(400, 6, generator=generator)
+    by_q, tilted = (
+        log_evidence(model, proposer, codes, images, 256, generator=generator)
+        for proposer in (QProposer(r, Reading(model)), TiltedProposer(r, Reading(model), 1.0))
+    )
+    for above, below in ((by_q.high, tilted.low), (tilted.high, by_q.low)):
+        gap = mean(above[-1] - below[-1])
+        assert -3.5 * gap.se < gap.value < 0.2
+
+
 def test_mixed_codes_of_many_components_keep_their_bounds_in_order() -> None:
     model = Apart(correlated(8, 2), classes=3)
     r = spikes(count=40, real=2, classes=(3,))
