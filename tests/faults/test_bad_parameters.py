@@ -135,7 +135,7 @@ def test_a_batch_larger_than_the_set(place: Workplace) -> None:
     before = place.files()
     place.set({"train.batch_size": 37})
     with pytest.raises(
-        ParameterError, match=r"^train.batch_size: must be ≤ 36, the number of images, got 37$"
+        ParameterError, match=r"^train.batch_size: must be ≤ 36, the number of training images, got 37$"
     ):
         place.main("train")
     assert place.files() == before
