@@ -60,6 +60,7 @@ KNOWN: dict[str, LatentVariableModel] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codes", ["prior", "posterior"])
 @pytest.mark.parametrize("case", KNOWN)
 def test_lower_bounds_rise_and_upper_bounds_fall_with_the_number_of_proposals(case: str, codes: str) -> None:
