@@ -16,7 +16,7 @@ def mutual_information_gap(information: Table, entropies: NDArray[np.float64]) -
         entropies: `H(v_k)` `(factors,)`, nats, positive.
 
     Example:
-        >>> mutual_information_gap(np.array([[0.6, 0.1], [0.2, 0.5]]), np.array([0.8, 1.0]))
-        0.45
+        >>> mutual_information_gap(np.array([[0.75, 0.0], [0.25, 0.5]]), np.array([1.0, 1.0]))
+        0.5
     """
     return gap(information / entropies)
