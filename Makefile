@@ -53,6 +53,11 @@ lock: $(READY) ## resolve requirements.lock anew from pyproject.toml
 	@python -m pip install --quiet uv
 	uv pip compile --universal --python-version 3.11 --group dev pyproject.toml -o requirements.lock --no-header --no-annotate
 
+audit: ## look up known vulnerabilities of the packages in requirements.lock (asks PyPI's advisory service)
+	@$(PYTHON) -m venv build/audit
+	@build/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	@build/audit/bin/pip-audit --strict --requirement requirements.lock --no-deps --disable-pip
+
 clean: ## remove the environment and caches of tools, keep data, results and DVC's cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build src/*.egg-info
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
