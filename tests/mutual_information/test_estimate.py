@@ -115,6 +115,9 @@ class TestKnownAnswers:
         assert result.lower < truth + 3 * result.lower_se
         assert result.lower == pytest.approx(truth, abs=0.05 + 3 * result.lower_se)
         assert result.entropy == pytest.approx(math.log(2 * math.pi * math.e * 0.1**2), abs=0.1)
+        units = LinearGaussian(model.stddev * model.decoder.weight, model.decoder.scale).unit_information()
+        for part, exact in zip(result.per_unit.values(), units.tolist(), strict=True):
+            assert part["lower"] == pytest.approx(exact, abs=0.05 + 3 * part["se"])
         # The encoder itself says nothing about its images, whatever the decoder does.
         assert result.encoder_information == pytest.approx(0, abs=1e-4)
 
