@@ -74,7 +74,7 @@ def _estimates(rows: Mapping[str, Row], cases: list[str]) -> str:
     header = ["case", "Q", "truth", "BA", "L", "U", "gap", "width", "truth inside", "ESS", "seconds"]
     said = f"The interval contains the truth in {sum(known)} of the {len(known)} rows where it is known."
     if any(row["warnings"] for row in shown):
-        said += f" A row with a{MARK} comes with the estimator's warning that Q fits poorly."
+        said += f" A row with a{MARK} comes with the estimator's warning that its proposals are poor."
     return _section("Intervals", header, body, said)
 
 

@@ -174,7 +174,7 @@ def test_prepared_sprites_carry_their_factors(size: int, tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_the_full_set_goes_through_in_bounded_memory(tmp_path: Path):
+def test_the_full_set_goes_through(tmp_path: Path):
     card = prepare(tmp_path / "out", source="sprites", image_size=64)
     assert (card.train.count, card.test.count) == (663_552, 73_728)
     prepared = load_prepared(tmp_path / "out")
