@@ -30,6 +30,7 @@ import torch
 import typer
 import yaml
 from numpy.typing import NDArray
+from safetensors.torch import save_file
 
 from vmivae import stage
 from vmivae.data import load_prepared, prepare
@@ -239,7 +240,7 @@ def plain_job(folder: Path, epochs: int) -> None:
     aim = objective(epochs * len(loader))
     for _ in plain.train(model, loader, epochs, aim, LEARNING_RATE, TEMPERATURE):
         pass
-    torch.save(model.state_dict(), folder / "model.pt")
+    save_file(model.state_dict(), folder / "model.safetensors")
 
 
 def table(rows: list[dict[str, object]]) -> list[str]:
