@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ NOWHERE = "sqlite:////dev/null/mlflow.db"
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workplace]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
     """A workplace in which every stage has run once; not to be changed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_TRACKING_URI", NOWHERE)
@@ -22,7 +21,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workplace]:
         place = Workplace.make(tmp_path_factory.mktemp("finished") / "checkout")
         for stage in STAGES:
             place.main(stage)
-        yield place
+    return place
 
 
 @pytest.fixture

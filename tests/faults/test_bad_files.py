@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import struct
+import subprocess
 import tarfile
 import tracemalloc
 import zipfile
@@ -182,7 +183,11 @@ def test_folders_deeper_than_pythons_recursion(tmp_path: Path) -> None:
         os.write(copy, (tmp_path / "a.png").read_bytes())
         os.close(copy)
     os.close(inner)
-    card = prepare(tmp_path / "prepared", source="folder", root=tmp_path / "raw", image_size=8)
+    try:
+        card = prepare(tmp_path / "prepared", source="folder", root=tmp_path / "raw", image_size=8)
+    finally:
+        # pytest's own cleaning recurses.
+        subprocess.run(["rm", "-r", tmp_path / "raw"], check=True)
     assert card.train.count + card.test.count == 2
 
 
