@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import jinja2
-from markupsafe import Markup
-
-from vmivae import reporting
 from vmivae.comparison.grid import GridRun
 from vmivae.comparison.table import Line, Metrics, Spread
 from vmivae.files import replace_file
+from vmivae.reporting import template
 from vmivae.reporting.style import BLUE, CYCLE, GREY, INK, Picture, canvas, figures, png
 from vmivae.reporting.words import decimals, number
 
@@ -54,22 +50,15 @@ def write_page(
     """
     with figures():
         pictures = [plane(runs, metrics), intervals(lines)]
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("vmivae", "comparison"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"uri": _data_uri, "shown": shown}
-    style = (Path(reporting.__file__).parent / "style.css").read_text("utf-8")
-    page = environment.get_template("comparison.html").render(
-        style=Markup(style),
-        title=title,
+    page = template.page(
+        "comparison",
+        "comparison.html",
+        title,
         command=command,
         lines=lines,
         pictures=pictures,
         tables=tables(lines),
+        shown=shown,
     )
     with replace_file(path) as file:
         file.write_text(page, "utf-8")
@@ -160,7 +149,3 @@ def intervals(lines: Sequence[Line]) -> Picture:
         "upper bound (blue), widened by their standard deviations over seeds (black).",
         png(figure),
     )
-
-
-def _data_uri(picture: Picture) -> Markup:
-    return Markup(f"data:image/png;base64,{base64.b64encode(picture.png).decode('ascii')}")

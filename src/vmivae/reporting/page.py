@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
-from markupsafe import Markup
 
 from vmivae.files import replace_directory, replace_file, together
 from vmivae.progress import Progress
-from vmivae.reporting import charts, images, tables, words
+from vmivae.reporting import charts, images, tables, template, words
 from vmivae.reporting.results import Results
 from vmivae.reporting.style import Picture, figures
 
@@ -65,17 +62,10 @@ def render(
     results: Results, sections: Mapping[str, list[Picture]], parameters: Mapping[str, Any], key: str
 ) -> str:
     """The whole page as text; everything that comes from data or parameters is escaped."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("vmivae", "reporting"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["uri"] = _data_uri
-    style = (Path(__file__).parent / "style.css").read_text("utf-8")
-    return environment.get_template("report.html").render(
-        style=Markup(style),
+    return template.page(
+        "reporting",
+        "report.html",
+        f"What the codes know: {results.card.source}",
         results=results,
         pictures=sections,
         summary=words.summary(results),
@@ -131,7 +121,3 @@ def _shown_images(results: Results) -> np.ndarray[Any, np.dtype[np.uint8]]:
         rank[labels == label] = np.arange((labels == label).sum())
     order = np.lexsort((labels, rank))[:SHOWN_IMAGES]
     return np.asarray(results.images[order])
-
-
-def _data_uri(picture: Picture) -> Markup:
-    return Markup(f"data:image/png;base64,{base64.b64encode(picture.png).decode('ascii')}")
