@@ -26,8 +26,9 @@ repro: $(READY) ## run the pipeline: data, training, information, report
 	@dvc repro
 	@python -m vmivae.tracking where
 
-test: $(READY) ## run every test (ARGS="-m 'not slow'" for the quick ones)
-	@python -m pytest $(ARGS)
+# One thread per process: the tests share the cores, and two networks that both want two threads wait for each other.
+test: $(READY) ## run every test, JOBS=2 at a time (ARGS="-m 'not slow'" for the quick ones)
+	@OMP_NUM_THREADS=1 python -m pytest --numprocesses $(or $(JOBS),2) --dist loadgroup $(ARGS)
 
 lint: $(READY) ## check style, format and types
 	@ruff check .
@@ -51,7 +52,7 @@ bench-mi: $(READY) ## benchmark the information estimators (ARGS="'linear-*'" fo
 
 lock: $(READY) ## resolve requirements.lock anew from pyproject.toml
 	@python -m pip install --quiet uv
-	uv pip compile --universal --python-version 3.11 --group dev pyproject.toml -o requirements.lock --no-header --no-annotate
+	uv pip compile --universal --python-version 3.11 --group dev pyproject.toml -o requirements.lock --no-annotate --custom-compile-command "make lock"
 
 audit: ## look up known vulnerabilities of the packages in requirements.lock (asks PyPI's advisory service)
 	@$(PYTHON) -m venv build/audit

@@ -21,7 +21,7 @@ from vmivae.data import binarized, load_prepared, prepare
 from vmivae.model import VAE, CodeDistribution, LatentSpec, save_vae
 from vmivae.model.reference import GaussianMixture, LinearGaussian
 from vmivae.mutual_information import AggregatePosterior
-from vmivae.training import TrainConfig, make_objective, train
+from vmivae.training import TrainConfig, make_information, make_objective, train
 
 CORRELATION = 0.5
 TRUTH_DRAWS = 200_000
@@ -131,6 +131,7 @@ class TrainedModels:
             if data.card.source == "mnist5k" and model.image_shape == tuple(data.card.image_shape):
                 return _case(model, data.measured().train.images, codes)
         settings = params.model_dump(mode="json", include=PARAMS_OF_A_MODEL)
+        del settings["train"]["checkpoint_seconds"]
         return self._trained(settings, "train", codes)
 
     def fashion(self, codes: str) -> Case:
@@ -154,13 +155,16 @@ class TrainedModels:
         data = load_prepared(folder / "data")
         if not (folder / "vae").is_dir():
             latents = LatentSpec(**params["latents"])
+            objective = dict(params["objective"])
+            information = make_information(latents, **objective.pop("information", {}))
             model = VAE(data.card.image_shape, latents, **params["model"], seed=params["seed"])
             train(
                 model,
                 torch.from_numpy(np.array(data.train.images)),
-                make_objective(latents, **params["objective"]),
+                make_objective(latents, **objective),
                 TrainConfig(**params["train"]),
                 params["seed"],
+                information=information,
                 draw=binarized if data.card.binarize == "dynamic" else None,
                 progress=self.progress,
             )

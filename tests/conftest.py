@@ -54,6 +54,11 @@ class Killing:
         return watched
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the pipeline's minutes first, so that no process is left with them when the others have ended."""
+    items.sort(key=lambda item: "pipeline" not in item.path.parts)
+
+
 @pytest.fixture
 def killing(tmp_path: Path) -> Killing:
     return Killing(tmp_path / "kept")

@@ -165,6 +165,20 @@ class TestCommand:
         with pytest.raises(SkippedCase, match=r"params\.yaml is about digits"):
             TrainedModels(tmp_path, tmp_path).mnist5k("prior")
 
+    def test_the_default_model_is_trained_where_the_pipeline_has_made_none(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        text = (Path(__file__).parents[2] / "params.yaml").read_text()
+        for before, after in {"architecture: conv": "architecture: mlp", "epochs: 60": "epochs: 1"}.items():
+            assert before in text
+            text = text.replace(before, after)
+        (tmp_path / "params.yaml").write_text(text)
+        monkeypatch.chdir(tmp_path)
+        case = TrainedModels(tmp_path, tmp_path).mnist5k("posterior")
+        assert case.model.latents.units == (*(f"z{index}" for index in range(10)), "c0")
+        assert case.images is not None
+        assert len(case.images) == 4500
+
     def test_the_command_runs_what_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(mutual_information, "all_cases", lambda models: CASES)
         monkeypatch.setattr(mutual_information, "Benchmark", partial(Benchmark, config=TINY))

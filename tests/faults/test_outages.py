@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import threading
 import time
 from collections.abc import Iterator
@@ -72,15 +73,22 @@ def there(place: Workplace, monkeypatch: pytest.MonkeyPatch) -> Workplace:
     return place
 
 
-def work(place: Workplace, seconds: float = 1.0) -> float:
-    """Log as training does for so many seconds; returns how long it took."""
+def work(place: Workplace) -> list[float]:
+    """Log as training does, fifty times in a second; returns the seconds that each call took."""
     params = load_params(place.root / "params.yaml")
+    taken = []
     with stage("train", params) as run:
-        began = time.monotonic()
         for step in range(50):
-            time.sleep(seconds / 50)
+            time.sleep(0.02)
+            began = time.monotonic()
             run.log(step, {"loss": 1.0})
-        return time.monotonic() - began
+            taken.append(time.monotonic() - began)
+    return taken
+
+
+def lost_nothing(taken: list[float]) -> bool:
+    """Whether that second lost less than 5%: calls as a rule, and none that waited for an answer."""
+    return 50 * statistics.median(taken) < 0.05 and max(taken) < 0.5
 
 
 def completed(place: Workplace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Store:
@@ -106,8 +114,8 @@ def test_a_server_that_is_no_help_costs_no_work(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", answering.address)
     began = time.monotonic()
-    assert work(there) < 1.5
-    assert time.monotonic() - began < 6
+    assert lost_nothing(work(there))
+    assert time.monotonic() - began < 15
     assert answering.requests > 0
     warning = capsys.readouterr().err
     assert warning.count("\n") == 1
@@ -140,7 +148,7 @@ def test_a_store_that_breaks_costs_one_warning(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     with monkeypatch.context() as patch:
         patch.setattr(MlflowClient, "log_batch", breaks)
-        assert work(there) < 1.5
+        assert lost_nothing(work(there))
     warning = capsys.readouterr().err
     assert warning.count("\n") == 1
     assert "database or disk is full" in warning

@@ -6,7 +6,7 @@ import torch
 from known_models import Table, orthogonal
 
 from vmivae.errors import DataError, NonFiniteError, ParameterError
-from vmivae.model.latents import LatentSpec
+from vmivae.model.latents import CodeDistribution, LatentSpec
 from vmivae.model.q_network import QNetwork
 from vmivae.mutual_information.fit import (
     QNetworkConfig,
@@ -98,8 +98,21 @@ def test_no_pair_is_seen_twice_and_validation_pairs_are_not_fitted_on(
 
 def test_a_fit_that_turns_non_finite_stops_with_the_step() -> None:
     model = Table(torch.tensor([[0.0, 1.0], [1.0, math.nan]]), 1.0)
-    with pytest.raises(NonFiniteError, match="at step 1"):
+    with pytest.raises(NonFiniteError, match=r"log Q\(z\|x̃\) of c0 is not finite at step 1"):
         fit_q_network(model, config=QNetworkConfig(steps=5, batch_size=16))
+
+
+def test_the_unit_that_turned_non_finite_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    units = QNetwork.units
+
+    def wrong(self: QNetwork, features: torch.Tensor) -> CodeDistribution:
+        codes = units(self, features)
+        mean = codes.mean * torch.tensor([1.0, math.inf, 1.0])
+        return CodeDistribution(mean, codes.stddev, codes.log_probs)
+
+    monkeypatch.setattr(QNetwork, "units", wrong)
+    with pytest.raises(NonFiniteError, match=r"log Q\(z\|x̃\) of z1 is not finite at step 1"):
+        fit_q_network(Table(torch.eye(2), 1.0, 3), config=QNetworkConfig(steps=5, batch_size=16))
 
 
 def test_saved_q_is_read_back(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def fit_q_network(
         Q in evaluation mode, and the history of the fit.
 
     Raises:
-        NonFiniteError: `log Q` became NaN or infinite; names the step.
+        NonFiniteError: `log Q` became NaN or infinite; names the units and the step.
         ParameterError: a device that is not there.
     """
     config = config or QNetworkConfig()
@@ -179,9 +179,8 @@ def _fit(
             loss.backward()  # type: ignore[no-untyped-call]
         norm = nn.utils.clip_grad_norm_(network.parameters(), CLIP_NORM)
         if not (math.isfinite(log_q.item()) and math.isfinite(norm.item())):
-            raise NonFiniteError(
-                f"fit of the Q-network: log Q(z|x̃) or its gradient became non-finite at step {step}"
-            )
+            what = _not_finite(network, codes, images)
+            raise NonFiniteError(f"fit of the Q-network: {what} is not finite at step {step}")
         optimizer.step()
         schedule.step()
         total, since = total + log_q.item(), since + 1
@@ -200,6 +199,14 @@ def _fit(
     network.load_state_dict(best_weights)
     network.requires_grad_(False).eval()
     return history
+
+
+def _not_finite(network: QNetwork, codes: Tensor, images: Tensor) -> str:
+    """What has turned NaN or infinite: the units' log-densities, or only their gradient."""
+    with torch.no_grad():
+        fine = network.score(codes, images)[1].isfinite().all(0)
+    units = [unit for unit, is_fine in zip(network.latents.units, fine.tolist(), strict=True) if not is_fine]
+    return f"log Q(z|x̃) of {', '.join(units)}" if units else "the gradient of log Q(z|x̃)"
 
 
 def _copied(network: QNetwork) -> dict[str, Tensor]:
