@@ -393,11 +393,11 @@ class TestInterface:
         estimate(
             orthogonal(4, [1.0]),
             None,
-            brief(codes="prior", samples=1030),
+            brief(codes="prior", samples=2060),
             progress=lambda *call: calls.append(call),
         )
         assert ("fitting Q", 3, 3) in [call[:3] for call in calls]
-        assert [call[1] for call in calls if call[0] == "evaluating the bound"] == [1024, 1030]
+        assert [call[1] for call in calls if call[0] == "evaluating the bound"] == [2048, 2060]
 
     @pytest.mark.parametrize(
         ("values", "words"),

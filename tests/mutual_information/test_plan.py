@@ -11,7 +11,7 @@ from vmivae.mutual_information.plan import (
     choose,
     combine,
     curve,
-    pilot_proposals,
+    pilot_size,
     single_level,
     with_control,
 )
@@ -156,8 +156,20 @@ def first(drawn: Sandwich, count: int) -> dict:
 
 
 def test_small_budgets_have_no_pilot() -> None:
-    assert pilot_proposals(8 * 256) is None
-    assert pilot_proposals(256 * 1024) == 1024
+    assert pilot_size(8 * 256) is None
+    assert pilot_size(256 * 1024) == (32, 1024)
+    assert pilot_size(256 * 1024, reading=768) == (32, 256)
+
+
+@pytest.mark.parametrize("budget", [10**6, 10**7, 10**9])
+def test_a_large_pilot_has_more_images_too(budget: int) -> None:
+    images, proposals = pilot_size(budget, reading=500)
+    assert images > 32
+    assert proposals <= 32 * images
+    assert 0.9 * budget / 8 < images * (proposals + 500) <= budget / 8
+
+
+def test_without_a_pilot_there_is_one_level() -> None:
     assert single_level(500, 256, 8, "q") == Plan(500, [Level(0, 8, 256, 1.0, "q", 9)], [1.0] * 4)
 
 

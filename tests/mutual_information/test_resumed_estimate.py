@@ -19,8 +19,8 @@ def estimated(family: str, checkpoint: Checkpoint = NO_CHECKPOINT) -> Estimate:
     config = EstimateConfig(
         codes="posterior",
         q_network=QNetworkConfig(family=family, steps=40, batch_size=300),
-        samples=2100,
-        importance=ImportanceConfig(images=300, samples=16, units="all"),
+        samples=4100,
+        importance=ImportanceConfig(images=600, samples=16, units="all"),
     )
     model = VAE((1, 4, 4), LatentSpec(2, (3,)), "mlp")
     return estimate(model, images, config, seed=0, device="cpu", checkpoint=checkpoint)
@@ -44,7 +44,7 @@ def test_a_killed_estimate_ends_with_the_same_bytes(killing: Any, family: str) -
     assert len(first) >= 8
 
     # In the fit's first and second lot of pairs, after its first validation, and in all that comes after it.
-    steps = sorted({3, 14, 26, *(at + 1 for at in first.values()), len(names) - 1})
+    steps = sorted({3, 14, 30, *(at + 1 for at in first.values()), len(names) - 1})
     kills = [later - earlier for earlier, later in pairwise([0, *steps])]
     assert same(undisturbed, killing(lambda checkpoint: estimated(family, checkpoint), *kills))
 

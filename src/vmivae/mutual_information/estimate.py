@@ -35,13 +35,12 @@ from vmivae.mutual_information.evidence import LogEvidence, log_evidence
 from vmivae.mutual_information.fit import FitRecord, QNetworkConfig, fit_q_network
 from vmivae.mutual_information.pairs import DECODE_BLOCK, CodeSource, in_blocks, sample_images, seeded
 from vmivae.mutual_information.plan import (
-    PILOT_IMAGES,
     Interval,
     Plan,
     choose,
     combine,
     curve,
-    pilot_proposals,
+    pilot_size,
     single_level,
     with_control,
 )
@@ -495,16 +494,17 @@ class _Estimation:
         """What to draw, and the decodes of the pilot that says so."""
         budget, pairs, bench = importance.images * importance.samples, self._config.samples, self._bench
         self._base, adapted = bench.proposers()
-        self._proposer, below, proposals = self._base, 0, pilot_proposals(budget)
-        if proposals is None:
+        self._proposer, finest, below = self._base, self._base, 0
+        size = pilot_size(budget)
+        if size is None:
             return single_level(pairs, importance.images, importance.samples, self._base.name), 0
-        finest, fitted = self._base, pilot_proposals(budget, adapted.decodes) if adapted else None
-        if adapted and fitted:
+        if adapted and (fitted := pilot_size(budget, adapted.decodes)):
             # Where fitting to images pays, more proposals of the base than that costs hardly do.
-            below = min(proposals, 2 ** adapted.decodes.bit_length())
-            finest, proposals = adapted, min(fitted, below)
-        pilot = bench.sandwich("pilot", finest, PILOT_IMAGES, proposals, self._base, below)
-        spent = PILOT_IMAGES * (finest.decodes + proposals + 1 + (below + 1 if below else 0))
+            below = min(size[1], 2 ** adapted.decodes.bit_length())
+            finest, size = adapted, fitted
+        images, proposals = size
+        pilot = bench.sandwich("pilot", finest, images, proposals, self._base, below)
+        spent = images * (finest.decodes + proposals + 1 + (below + 1 if below else 0))
         plan = choose(pilot, pairs, budget - spent, finest, self._base, importance.width)
         if plan.levels[-1].proposal == finest.name:
             self._proposer = finest

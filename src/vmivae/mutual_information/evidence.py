@@ -20,7 +20,7 @@ from vmivae.mutual_information.pairs import DECODE_BLOCK, in_blocks, wide
 from vmivae.mutual_information.proposals import Proposer
 from vmivae.progress import Progress
 
-FEWEST_TOGETHER = 16
+FEWEST_TOGETHER = 64
 """Images whose proposals are decoded in one block, at least."""
 
 

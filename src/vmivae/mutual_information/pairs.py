@@ -14,8 +14,8 @@ from vmivae.checkpoint import NO_CHECKPOINT, Checkpoint, State
 from vmivae.model.latents import LatentSpec
 from vmivae.model.protocol import LatentVariableModel
 
-DECODE_BLOCK = 1024
-"""Codes decoded at once: convolutions are fastest in batches of about this size."""
+DECODE_BLOCK = 2048
+"""Codes decoded at once."""
 
 
 class CodeSource(Protocol):

@@ -18,6 +18,9 @@ from vmivae.mutual_information.evidence import doublings
 from vmivae.mutual_information.proposals import Proposer
 
 PILOT_IMAGES = 32
+"""Of a pilot, at least."""
+PILOT_SPREAD = 32
+"""The pilot's K is at most so many times its images: the gap at large K is that of few images."""
 PILOT_SHARE = 8
 """The pilot costs at most one such part of the budget."""
 FEWEST_IMAGES = 64
@@ -69,15 +72,21 @@ class Plan:
         return self.pairs + sum(level.images * level.decodes for level in self.levels)
 
 
-def pilot_proposals(budget: int, reading: int = 0) -> int | None:
-    """Largest K, a power of two, that the pilot of a budget can afford; None where it can afford no pilot.
+def pilot_size(budget: int, reading: int = 0) -> tuple[int, int] | None:
+    """Images of the pilot and its largest K, a power of two; None where the budget can afford no pilot.
 
     Args:
         budget: decoder evaluations.
         reading: those that the proposer needs to read an image.
     """
-    affordable = budget // (PILOT_SHARE * PILOT_IMAGES) - reading
-    return 2 ** (affordable.bit_length() - 1) if affordable >= 16 else None
+    share = budget // PILOT_SHARE
+    affordable = share // PILOT_IMAGES - reading
+    if affordable < 16:
+        return None
+    proposals: int = 2 ** (affordable.bit_length() - 1)
+    while proposals > PILOT_SPREAD * (images := share // (proposals + reading)):
+        proposals //= 2
+    return images, proposals
 
 
 def single_level(pairs: int, images: int, proposals: int, proposal: str) -> Plan:
