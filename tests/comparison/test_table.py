@@ -3,7 +3,7 @@
 import pytest
 
 from vmivae.comparison.grid import GridRun
-from vmivae.comparison.page import shown, tables
+from vmivae.comparison.page import label, shown, tables
 from vmivae.comparison.table import Spread, compare, csv_rows, scores
 
 
@@ -36,6 +36,18 @@ def test_real_units_are_compared_by_rank_and_categorical_ones_by_name() -> None:
     assert elbo.scores["real unit 2, lower"].mean == pytest.approx(0.1)
     assert beta.scores["I(c0; x), upper"].mean == 1.5
     assert "I(c0; x), upper" not in elbo.scores
+
+
+def test_real_units_that_a_run_chooses_go_by_their_name_in_every_line() -> None:
+    chosen = GridRun("elbo", "z1", 0, {"objective.information.units": ["z1"]}, "b0")
+    everything = GridRun("elbo", "all", 0, {"objective.information.units": "all"}, "e0")
+    lines = compare([*RUNS[:3], chosen, everything], METRICS)
+    assert [line.scores["I(z1; x), lower"].mean for line in lines] == [pytest.approx(0.7 / 3), 0.3, 0.1]
+    assert not [title for title in lines[0].scores if title.startswith("I(z0")]
+
+
+def test_ranks_head_their_columns() -> None:
+    assert [label(title) for title in ("real unit 10, lower", "I(c0; x), lower")] == ["10", "I(c0; x), lower"]
 
 
 def test_a_score_that_a_seed_lacks_is_left_out() -> None:

@@ -22,10 +22,8 @@ TABLES = {
         "−cross-entropy",
         "I(z; x)",
     ),
-    "Categorical units: information, and accuracy of naming each category after its commonest class": (
-        "I(c",
-        "accuracy",
-    ),
+    "Categorical and chosen units: information, and accuracy of naming each category after its commonest "
+    "class": ("I(c", "I(z", "accuracy"),
     "Real units, the most informative of each run first: lower bound of their information": ("real unit",),
 }
 
@@ -58,6 +56,7 @@ def write_page(
         lines=lines,
         pictures=pictures,
         tables=tables(lines),
+        label=label,
         shown=shown,
     )
     with replace_file(path) as file:
@@ -76,6 +75,12 @@ def tables(lines: Sequence[Line]) -> dict[str, list[str]]:
     if left:
         found["Disentanglement, against the factors that made the images"] = left
     return found
+
+
+def label(title: str) -> str:
+    """A score's title at the head of its column: the caption says what ranked units are and have."""
+    ranked = title.startswith("real unit ")
+    return title.removeprefix("real unit ").removesuffix(", lower") if ranked else title
 
 
 def shown(spread: Spread | None) -> str:

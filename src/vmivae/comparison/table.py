@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vmivae.comparison.grid import GridRun
@@ -56,25 +56,32 @@ def compare(runs: Iterable[GridRun], metrics: Mapping[str, Metrics]) -> list[Lin
     groups: dict[tuple[str, str], list[GridRun]] = {}
     for run in runs:
         groups.setdefault((run.method, run.variant), []).append(run)
+    named = frozenset(unit for members in groups.values() for run in members for unit in _chosen(run))
     lines = []
     for (method, variant), members in groups.items():
-        each = [scores(metrics[run.experiment]) for run in members]
+        each = [scores(metrics[run.experiment], named) for run in members]
         shared = [title for title in each[0] if all(title in one for one in each)]
         spreads = {title: Spread.of([one[title] for one in each]) for title in shared}
         lines.append(Line(method, variant, tuple(run.seed for run in members), spreads))
     return lines
 
 
-def scores(metrics: Metrics) -> dict[str, float]:
+def _chosen(run: GridRun) -> Collection[str]:
+    """The units that a run's information maximisation names."""
+    units = run.overrides.get("objective.information.units", "all")
+    return () if units == "all" else units
+
+
+def scores(metrics: Metrics, named: Collection[str] = ()) -> dict[str, float]:
     """The scores of one run, by title.
 
     Real units mean different things in different runs, so they are compared by rank: the most informative one
-    first. A categorical unit goes by its name.
+    first. A categorical unit goes by its name, and so does a real one that is `named`.
     """
     found = {title: metrics[name] for name, title in SCORES.items() if name in metrics}
     units = sorted({name.removeprefix(UNIT).split(".")[0] for name in metrics if name.startswith(UNIT)})
     for unit in units:
-        if unit.startswith("c"):
+        if unit.startswith("c") or unit in named:
             for side in ("lower", "upper"):
                 if (name := f"{UNIT}{unit}.{side}") in metrics:
                     found[f"I({unit}; x), {side}"] = metrics[name]
