@@ -1,3 +1,4 @@
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -51,6 +52,18 @@ def test_a_model_that_fits_passes() -> None:
             ),
             r"with batch shape \(9,\)",
         ),
+        (
+            SimpleNamespace(
+                latents=LatentSpec(2), prior=CodeDistribution(torch.zeros(2), torch.tensor([0.0, 1.0]))
+            ),
+            "model.prior: stddev must be > 0, got 0 ",
+        ),
+        (
+            SimpleNamespace(
+                latents=LatentSpec(2), prior=CodeDistribution(torch.tensor([0.0, math.nan]), torch.ones(2))
+            ),
+            "model.prior: mean must be finite",
+        ),
     ],
 )
 def test_a_prior_that_does_not_fit_is_named(model: SimpleNamespace, message: str) -> None:
@@ -68,6 +81,19 @@ def test_a_prior_that_does_not_fit_is_named(model: SimpleNamespace, message: str
             lambda codes: normal(codes - codes.mean(0)),
             "of one pair is .* in a batch of 4 and",
         ),
+        (None, "must be a function of codes"),
+        (
+            lambda codes: normal(codes @ torch.ones(3, 3)),
+            r"fails for codes of shape \(4, 2\) \(mat1 and mat2",
+        ),
+        (
+            lambda codes: Independent(Bernoulli(logits=codes * math.nan, validate_args=False), 1),
+            "fails to draw images",
+        ),
+        (
+            lambda codes: Independent(Normal(codes * math.nan, 1.0, validate_args=False), 1),
+            "must be finite, got .*nan",
+        ),
         (lambda codes: normal(100 * nn.functional.dropout(codes)), "no batch statistics, no dropout"),
     ],
 )
@@ -80,6 +106,8 @@ def test_a_likelihood_that_does_not_fit_is_named(likelihood, message: str) -> No
 @pytest.mark.parametrize(
     ("posterior", "message"),
     [
+        ((torch.zeros(7, 2), torch.ones(7, 2)), "must return a CodeDistribution, got tuple"),
+        (CodeDistribution(torch.full((7, 2), math.nan), torch.ones(7, 2)), "mean must be finite"),
         (CodeDistribution(torch.zeros(7, 3), torch.ones(7, 3)), "got .*continuous=3"),
         (CodeDistribution(torch.zeros(1, 2), torch.ones(1, 2)), r"\(7,\) for 7 images, got .* \(1,\)"),
         (CodeDistribution(torch.zeros(7, 2), -torch.ones(7, 2)), "stddev must be > 0, got -1 "),

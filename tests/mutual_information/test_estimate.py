@@ -418,6 +418,15 @@ class TestInterface:
         with pytest.raises(ParameterError, match="images: at least one"):
             estimate(model, torch.zeros(0, 4), EstimateConfig())
 
+        with pytest.raises(ParameterError, match="images: must be a torch Tensor, got ndarray"):
+            estimate(model, torch.zeros(3, 4).numpy(), brief())
+        with pytest.raises(ParameterError, match="images: must be finite numbers, got NaN"):
+            estimate(model, torch.full((3, 4), math.nan), brief())
+        with pytest.raises(ParameterError, match="config: must be an EstimateConfig, got dict"):
+            estimate(model, None, {"codes": "prior"})
+        with pytest.raises(ParameterError, match=r"posterior: fails for images of shape \(3, 5\) \(mat1"):
+            estimate(model, torch.zeros(3, 5), brief())
+
         class NoPosterior:
             latents, prior, likelihood = model.latents, model.prior, model.likelihood
 

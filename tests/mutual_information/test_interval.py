@@ -1,12 +1,14 @@
 """The two-sided interval against known answers."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from known_models import Apart, NarrowEncoder, Table, correlated, orthogonal
 
 from vmivae.errors import ParameterError
+from vmivae.model.q_network import QNetwork
 from vmivae.model.reference import LinearGaussian
 from vmivae.mutual_information import (
     Estimate,
@@ -15,6 +17,7 @@ from vmivae.mutual_information import (
     QNetworkConfig,
     estimate,
 )
+from vmivae.mutual_information.plan import Interval
 
 
 def config(
@@ -154,6 +157,36 @@ def test_a_width_that_is_asked_for_is_met_with_no_more_than_it_needs() -> None:
     assert "not the 0.001 asked for" in missed.warnings[0]
 
 
+def test_a_width_that_the_pilot_promised_in_vain_is_not_blamed_on_the_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wanted = config(steps=300, images=256, samples=256, width=0.5)
+    monkeypatch.setattr(Interval, "width", property(lambda interval: 0.7))
+    result = estimate(correlated(12, 4), None, wanted)
+    assert result.width_met is False
+    warning = result.warnings[0]
+    assert warning.startswith("The interval is 0.70 nats wide, not the 0.5 asked for: by its pilot ")
+    assert f" {result.decodes} of 65536 decodes would have been enough" in warning
+
+
+def test_a_q_that_errs_badly_on_one_pair_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    score = QNetwork.score
+
+    def once(
+        network: QNetwork, codes: torch.Tensor, images: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        per_unit = score(network, codes, images)[1].clone()
+        per_unit[0, 0] -= 1e4
+        return per_unit.sum(-1), per_unit
+
+    model, brief = correlated(12, 4), {"samples": 2000, "importance": None}
+    fine = estimate(model, None, replace(config(steps=300), **brief))
+    assert fine.warnings == []
+    monkeypatch.setattr(QNetwork, "score", once)
+    (warning,) = estimate(model, None, replace(config(), **brief), q_network=fine.q_network).warnings
+    assert warning.startswith("Q errs badly on few images: one of 2000 pairs makes 100% of the variance")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("codes", ["prior", "posterior"])
 def test_bounds_and_coverage_over_twenty_seeds(codes: str) -> None:
@@ -190,8 +223,9 @@ def test_bounds_and_coverage_over_twenty_seeds(codes: str) -> None:
 @pytest.mark.parametrize(
     ("values", "key"),
     [
-        ({"images": 3}, "images: must be ≥ 4"),
-        ({"samples": 0}, "samples: must be ≥ 1"),
+        ({"images": 4.5}, "images: must be a whole number ≥ 4, got 4.5"),
+        ({"images": 3}, "images: must be a whole number ≥ 4"),
+        ({"samples": 0}, "samples: must be a whole number ≥ 1"),
         ({"width": 0.0}, "width: must be > 0 or null"),
         ({"units": "z0"}, "units: must be one of categorical, all"),
     ],

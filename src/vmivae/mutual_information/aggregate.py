@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from vmivae.model.latents import LOG_2PI, CodeDistribution, LatentSpec
+from vmivae.model.protocol import naming, require_posterior
 
 BLOCK_ELEMENTS = 2**23
 """Most (code, component) pairs held at once: 64 MB in double precision."""
@@ -57,12 +58,18 @@ class AggregatePosterior:
         device: torch.device | str = "cpu",
         batch_size: int = 1024,
     ) -> AggregatePosterior:
-        """Encode images `(N, *event)` in batches. uint8 pixels stand for `pixel/255`."""
-        with torch.no_grad():
-            parts = []
-            for batch in torch.split(images, batch_size):
-                batch = batch.to(device)
-                parts.append(posterior(batch if batch.is_floating_point() else batch.float() / 255))
+        """Encode images `(N, *event)` in batches. uint8 pixels stand for `pixel/255`.
+
+        Raises:
+            ParameterError: `posterior` fails for the images or gives no distribution of codes for each.
+        """
+        parts: list[CodeDistribution] = []
+        for batch in torch.split(images, batch_size):
+            batch = batch.to(device)
+            with torch.no_grad(), naming(f"model.posterior: fails for images of shape {tuple(batch.shape)}"):
+                part = posterior(batch if batch.is_floating_point() else batch.float() / 255)
+            require_posterior(part, parts[0].latents if parts else None, len(batch))
+            parts.append(part)
         blocks = zip(*(part.log_probs for part in parts), strict=True)
         return cls(
             CodeDistribution(

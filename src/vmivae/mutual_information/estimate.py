@@ -76,6 +76,12 @@ POOR_PROPOSALS = {
     ),
 }
 """What is at fault where the weights are uneven, by what proposed the codes, and what helps."""
+MOSTLY_SPENT = 0.9
+"""Share of a budget from which it is the budget that an interval lacks."""
+MOST_OF_ONE_PAIR = 0.2
+"""Share of one pair in the variance of the Barber–Agakov bound beyond which its error is not known."""
+NEGLIGIBLE = 0.02
+"""Nats of standard error that are no reason for a warning."""
 NEAR_LIMIT = 0.5
 """Nats below log N within which the encoder's information says little but that N is small."""
 
@@ -103,9 +109,10 @@ class ImportanceConfig:
 
     def __post_init__(self) -> None:
         for key, least in (("images", 4), ("samples", 1)):
-            if getattr(self, key) < least:
+            value = getattr(self, key)
+            if not isinstance(value, int) or value < least:
                 raise ParameterError(
-                    f"mutual_information.importance.{key}: must be ≥ {least}, got {getattr(self, key)}"
+                    f"mutual_information.importance.{key}: must be a whole number ≥ {least}, got {value}"
                 )
         if self.width is not None and not 0 < self.width < math.inf:
             raise ParameterError(
@@ -280,13 +287,19 @@ def estimate(
         checkpoint: what it holds is not computed again, and the result is the same.
 
     Raises:
-        ParameterError: `images` missing, empty or without a posterior to read them; a Q for other units; a
-            device that is not there; a prior, likelihood or posterior that does not fit.
+        ParameterError: `images` missing, empty, no tensor, not finite, or without a posterior to read them; a
+            Q for other units; a device that is not there; a prior, likelihood or posterior that does not fit.
         NonFiniteError: the fit of Q failed.
         ImpossibleEstimateError: a value that only a fault can explain, beyond four standard errors.
         Interrupted: a signal came; what was reached is in `checkpoint`.
     """
+    if images is not None:
+        _require_images(images)
     config = config or EstimateConfig(codes="prior" if images is None else "posterior")
+    if not isinstance(config, EstimateConfig):
+        raise ParameterError(
+            f"config: must be an EstimateConfig, got {type(config).__name__} (see EstimateConfig.from_dict)"
+        )
     require_prior(model)
     with torch.inference_mode(False), torch.no_grad(), measured(model, device) as place:
         with seeded(seed, "trial of the likelihood", place) as generator:
@@ -454,10 +467,11 @@ class _Estimation:
         pointwise = scores.log_q - scores.log_r
         total = barber_agakov(scores.log_q, scores.log_r)
         require_possible("the Barber–Agakov bound", total, highest=self._most(self._latents.units))
+        self._judge_fit(pointwise, total)
         entropy = mean(-scores.log_r)
         interval, drawn = self._interval(plan, pointwise) if plan else (None, [])
-        if importance and interval:
-            self._judge(importance, interval, drawn[-1])
+        if importance and interval and plan:
+            self._judge(importance, interval, drawn[-1], plan.decodes + spent)
         per_unit, groups = self._parts(importance, total, interval)
         target = importance.width if importance else None
         return Estimate(
@@ -526,12 +540,29 @@ class _Estimation:
         require_possible("the gap U − L", interval.gap, lowest=0.0)
         return interval, drawn
 
-    def _judge(self, importance: ImportanceConfig, interval: Interval, drawn: Sandwich) -> None:
+    def _judge_fit(self, pointwise: Tensor, total: Mean) -> None:
+        """Warn where Q has not learnt enough to be built upon."""
+        squares = (pointwise - pointwise.mean()).square()
+        rare = float(squares.max() / squares.sum()) if float(squares.sum()) > 0 else 0.0
+        if rare > MOST_OF_ONE_PAIR and total.se > NEGLIGIBLE:
+            self._warnings.append(
+                f"Q errs badly on few images: one of {len(pointwise)} pairs makes {100 * rare:.0f}% of the "
+                f"variance of its bound, {total.value:.2f} ± {total.se:.2f} nats. Where errors are rare and "
+                "large, standard errors may be too small; more q_network.steps help."
+            )
+
+    def _judge(self, importance: ImportanceConfig, interval: Interval, drawn: Sandwich, decodes: int) -> None:
         """Warn where the interval is not what was asked for, or its weights are not to be trusted."""
         if importance.width is not None and interval.width > importance.width:
+            budget = importance.images * importance.samples
             self._warnings.append(
                 f"The interval is {interval.width:.2f} nats wide, not the {importance.width:g} asked for: "
-                f"the budget of {importance.images} × {importance.samples} decodes does not buy it."
+                + (
+                    f"the budget of {importance.images} × {importance.samples} decodes does not buy it."
+                    if decodes > MOSTLY_SPENT * budget
+                    else f"by its pilot {decodes} of {budget} decodes would have been enough, but the images "
+                    "drawn then vary more. A smaller importance.width spends more."
+                )
             )
         dominated = float((drawn.largest > 0.5).double().mean())
         effective, fewest = float(drawn.effective.median()), min(FEW_EFFECTIVE, drawn.proposals[-1] / 4)
@@ -674,6 +705,13 @@ def _sides(lower: Mean, upper: Mean) -> dict[str, float]:
 def _spread(values: Tensor, extreme: str) -> dict[str, float]:
     worst = values.min() if extreme == "least" else values.max()
     return {"median": float(values.median()), extreme: float(worst)}
+
+
+def _require_images(images: Tensor) -> None:
+    if not isinstance(images, Tensor):
+        raise ParameterError(f"images: must be a torch Tensor, got {type(images).__name__}")
+    if images.is_floating_point() and not bool(images.isfinite().all()):
+        raise ParameterError("images: must be finite numbers, got NaN or infinity")
 
 
 def _source(
