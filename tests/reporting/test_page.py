@@ -40,6 +40,8 @@ def test_every_kind_of_run_has_a_whole_report(reported: Reported, kind: str) -> 
     latents = LatentSpec(KINDS[kind].get("continuous", 2), KINDS[kind].get("discrete", (3,)))
     for unit in latents.units:
         assert f'<th scope="row">{unit}</th>' in page
+    spent = "a budget of 256 × 1,024 decodes, for a width of 0.2 nats, with two sides for every unit"
+    assert spent in re.sub(r"[\u2009\u202f]", ",", page)
     assert ("traversals" in figures) == bool(latents.continuous)
     assert ("manifold" in figures) == (latents.continuous == 2)
     for unit in latents.discrete_units:

@@ -373,9 +373,9 @@ def interval(results: Results) -> Picture | None:
     return Picture(
         "interval",
         "Two lines over the number of proposals: the lower and the upper bound on the information",
-        "The more codes are proposed for an image, the closer the two bounds come; the truth lies between "
-        "them. Bands: ± 2 standard errors, from those images alone that got all the proposals. Grey: the "
-        "interval that is claimed, which many images with fewer proposals make surer. Dashed: the "
+        "The more codes are proposed for an image, the closer the two bounds come; up to noise the truth "
+        "lies between them. Bands: ± 2 standard errors, from those images alone that got all the proposals. "
+        "Grey: the interval that is claimed, which many images with fewer proposals make surer. Dashed: the "
         "Barber–Agakov bound of the Q-network.",
         png(figure),
     )

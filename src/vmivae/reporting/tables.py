@@ -114,9 +114,21 @@ def configuration(results: Results, parameters: Mapping[str, Any]) -> list[tuple
         (
             "Information",
             f"{source}; {network}; bound on {number(results.information['samples'], 0)} fresh pairs "
-            "of code and image",
+            f"of code and image{_importance(parameters)}",
         ),
     ]
+
+
+def _importance(parameters: Mapping[str, Any]) -> str:
+    """What was spent on the two-sided interval, if there is one."""
+    block = "mutual_information.importance"
+    if parameters.get(f"{block}.images") is None:
+        return ""
+    images, samples = (number(parameters[f"{block}.{key}"], 0) for key in ("images", "samples"))
+    width = parameters.get(f"{block}.width")
+    aim = "" if width is None else f", for a width of {width} nats"
+    sides = "every unit" if parameters[f"{block}.units"] == "all" else "categorical units"
+    return f"; interval by a budget of {images} × {samples} decodes{aim}, with two sides for {sides}"
 
 
 def _information(parameters: Mapping[str, Any]) -> str:
