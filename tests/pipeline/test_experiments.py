@@ -7,7 +7,7 @@ from repository import stages_run
 
 from vmivae.tracking import configuration_key
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("reproduced")]
+pytestmark = pytest.mark.slow
 
 METRICS = ("train.loss", "evaluation.mse", "mi.lower")
 

@@ -18,7 +18,7 @@ import pytest
 
 from vmivae.tracking.store import open_store
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("reproduced")]
+pytestmark = pytest.mark.slow
 
 # MLflow asks who is logged in, also where nobody can log in.
 OWN_NOISE = ("/users/current",)

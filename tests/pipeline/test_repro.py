@@ -7,7 +7,7 @@ from repository import ALL, stages_run
 
 from vmivae.tracking import configuration_key
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("reproduced")]
+pytestmark = pytest.mark.slow
 
 
 def test_first_run_makes_one_complete_row(reproduced):

@@ -1,6 +1,7 @@
 """The loop: what a step is, what an epoch averages, that repeats are the same bytes, and how it stops."""
 
 import math
+import statistics
 from pathlib import Path
 
 import numpy as np
@@ -271,6 +272,7 @@ def test_capacity_is_reached() -> None:
     }
     model = VAE((1, 8, 8), latents, architecture="mlp")
     objective = make_objective(latents, "capacity", gamma=30.0, capacity=ramps)
-    last = train(model, images, objective, settings(epochs=120), 0).rows[-1]
-    assert abs(last["kl_continuous"] - 3.0) < 0.3
-    assert abs(last["kl_discrete"] - math.log(3)) < 0.1
+    last = train(model, images, objective, settings(epochs=120), 0).rows[-20:]
+    # |KL − C| pulls as hard from any distance: KL goes to and fro about C.
+    assert abs(statistics.fmean(row["kl_continuous"] for row in last) - 3.0) < 0.3
+    assert abs(statistics.fmean(row["kl_discrete"] for row in last) - math.log(3)) < 0.1
