@@ -241,6 +241,30 @@ def test_a_signal_waits_for_the_running_step(folder: Path, number: signal.Signal
     assert counted(folder).began == 3
 
 
+def test_a_signal_waits_for_a_running_import(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Raised there, it can leave the lock of all imports held, and the next import never ends."""
+    (tmp_path / "interrupted_module.py").write_text(
+        "import signal\nsignal.raise_signal(signal.SIGTERM)\nDONE = True\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    imported = []
+
+    def compute(checkpoint: Checkpoint) -> None:
+        import interrupted_module
+
+        imported.append(interrupted_module.DONE)
+        time.sleep(5)
+
+    began = time.monotonic()
+    with pytest.raises(Interrupted) as caught:
+        run(folder, compute)
+    assert imported == [True]
+    assert caught.value.exit_code == 143
+    assert time.monotonic() - began < 4
+
+
 def test_a_second_signal_does_not_wait(folder: Path) -> None:
     reached = []
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -25,6 +26,7 @@ from torch import Tensor
 from vmivae.console import say
 from vmivae.errors import Interrupted
 from vmivae.files import read_json, replace_directory
+from vmivae.signals import interrupt
 
 FORMAT = 1
 KEPT = 2
@@ -186,11 +188,12 @@ class _Folder:
             for number in heard:
                 signal.signal(number, before[number])
 
-    def _hear(self, number: int, frame: object) -> None:
+    def _hear(self, number: int, frame: FrameType | None) -> None:
         if not self._under_way or self._signal is not None:
             self._under_way = False
-            raise Interrupted(number)
-        self._signal = number
+            interrupt(number, frame)
+        else:
+            self._signal = number
 
     def _stop(self) -> None:
         if self._signal is not None:

@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from vmivae.console import line, say
 from vmivae.errors import Interrupted, ParameterError, UserError
+from vmivae.signals import interrupt
 
 if TYPE_CHECKING:
     from vmivae.checkpoint import Checkpoint
@@ -45,7 +46,9 @@ def run(*commands: Callable[..., None], again: str = GO_ON) -> None:
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     for command in commands:
         app.command()(_interruptible(command, again))
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
     try:
         app()
     except UserError as error:
@@ -98,10 +101,6 @@ def _interruptible(command: Callable[..., None], again: str) -> Callable[..., No
             sys.exit(error.exit_code if isinstance(error, Interrupted) else 130)
 
     return run_it
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise Interrupted(number)
 
 
 @contextmanager
