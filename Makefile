@@ -28,7 +28,7 @@ repro: $(READY) ## run the pipeline: data, training, information, report
 
 # One thread per process: the tests share the cores, and two networks that both want two threads wait for each other.
 test: $(READY) ## run every test, JOBS=2 at a time (ARGS="-m 'not slow'" for the quick ones)
-	@OMP_NUM_THREADS=1 python -m pytest --numprocesses $(or $(JOBS),2) --dist loadfile $(ARGS)
+	@OMP_NUM_THREADS=1 python -m pytest --numprocesses $(or $(JOBS),2) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(READY) ## check style, format and types
 	@ruff check .

@@ -30,6 +30,7 @@ LOCKED = ("train", "estimate_mi")
 SIGNALS = {signal.SIGKILL: 3, signal.SIGINT: 1, signal.SIGTERM: 1}
 THROUGH_DVC = 0.15
 AGAIN = 0.3
+STUCK_SECONDS = 120
 # Enough work that a kill can hit it, and checkpoints often enough that there is one to go on from.
 LONGER = {
     "train": {"epochs": 60, "checkpoint_seconds": 0.2},
@@ -120,7 +121,11 @@ class Kills:
                 process.wait(after)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, number) if group else process.send_signal(number)
-            code = process.wait()
+            try:
+                code = process.wait(STUCK_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise AssertionError(f"{command}: does not end after signal {number}") from None
             output.seek(0)
             text = output.read().decode()
         if code in (130, 143) and "interrupted" not in text:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -58,19 +59,42 @@ class Repository:
             "[user]\n\tname = Ann\n\temail = ann@example.org\n[init]\n\tdefaultBranch = main\n"
         )
 
-    def run(self, *command: str, timeout: float = 300, **environment: str) -> str:
-        """Run a command that must succeed; returns all that it printed."""
-        done = subprocess.run(
+    def start(self, *command: str, **environment: str) -> subprocess.Popen[str]:
+        """Start a command; all that it prints comes through its `stdout`."""
+        return subprocess.Popen(
             command,
             cwd=self.root,
             env=self.environment | environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=timeout,
         )
-        assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}"
-        return done.stdout
+
+    def run(self, *command: str, timeout: float = 300, **environment: str) -> str:
+        """Run a command that must succeed; returns all that it printed."""
+        with self.start(*command, **environment) as process:
+            try:
+                output = process.communicate(timeout=timeout)[0]
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        assert process.returncode == 0, f"{' '.join(command)}\n{output}"
+        return output
+
+    def commit(self) -> None:
+        """Commit everything that came of a run."""
+        self.run("git", "add", "-A")
+        self.run("git", "commit", "-qm", "Results")
+
+    def finish_queue(self, seconds: float) -> str:
+        """Wait for DVC's queue, for so many seconds at most; returns its status."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            status = self.run("dvc", "queue", "status")
+            if "Queued" not in status and "Running" not in status:
+                break
+            time.sleep(2)
+        return status
 
     def set_params(self, changes: Mapping[str, Any]) -> None:
         """Change params.yaml, groups within groups."""

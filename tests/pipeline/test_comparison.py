@@ -8,7 +8,6 @@ import time
 import psutil
 import pytest
 import yaml
-from repository import Repository
 
 pytestmark = pytest.mark.slow
 
@@ -19,18 +18,6 @@ GRID = {
     "methods": {f"pairs-{count}": {"mutual_information.samples": count} for count in (210, 220, 230)},
 }
 COMPARE = ("python", "-m", "vmivae.comparison", "small.yaml")
-
-
-@pytest.fixture
-def reproduced(another: Repository, monkeypatch: pytest.MonkeyPatch) -> Repository:
-    """A repository for this comparison alone, after a first `dvc repro`, its results committed."""
-    for name in ("MLFLOW_TRACKING_URI", "DVC_ROOT"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "NullPool")
-    another.run("dvc", "repro")
-    another.run("git", "add", "-A")
-    another.run("git", "commit", "-qm", "Results")
-    return another
 
 
 def experiments(repository) -> set[str]:

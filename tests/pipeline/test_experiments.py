@@ -1,7 +1,5 @@
 """DVC experiments: in the workspace, in throw-away copies and from the queue; one store for all of them."""
 
-import time
-
 import pytest
 from repository import stages_run
 
@@ -34,12 +32,7 @@ def experiments(reproduced):
     ]
     reproduced.run(*queue, "--name", "beta-4", *beta, *defaults)
     reproduced.run("dvc", "queue", "start", "--jobs", "2")
-    deadline = time.monotonic() + 600
-    while time.monotonic() < deadline:
-        status = reproduced.run("dvc", "queue", "status")
-        if "Queued" not in status and "Running" not in status:
-            break
-        time.sleep(2)
+    status = reproduced.finish_queue(600)
     assert "Failed" not in status, status + reproduced.run("dvc", "queue", "logs", "beta-4")
     return temporary
 

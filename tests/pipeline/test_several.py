@@ -16,24 +16,6 @@ WORKERS = 4
 QUEUED = 8
 
 
-@pytest.fixture(autouse=True)
-def _own_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.delenv("DVC_ROOT", raising=False)
-    monkeypatch.setenv("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "NullPool")
-
-
-def started(repository: Repository, *command: str, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command,
-        cwd=repository.root,
-        env=repository.environment | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
 def output_of(process: subprocess.Popen[str]) -> str:
     output = process.communicate(timeout=300)[0]
     assert "Traceback" not in output, output
@@ -50,10 +32,10 @@ def test_two_repros_in_a_checkout_and_another_checkout_on_the_same_store(
 ) -> None:
     other = new_repository(tmp_path_factory.mktemp("other") / "vmivae", tmp_path_factory.mktemp("home"))
     store = {"MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}
-    first = started(another, "dvc", "repro", **store)
-    elsewhere = started(other, "dvc", "repro", **store)
+    first = another.start("dvc", "repro", **store)
+    elsewhere = other.start("dvc", "repro", **store)
     time.sleep(8)
-    second = started(another, "dvc", "repro", **store)
+    second = another.start("dvc", "repro", **store)
     refused, output = output_of(second), output_of(first)
     assert first.returncode == 0, output
     assert second.returncode == 0 or "lock" in refused, refused
@@ -73,22 +55,16 @@ def test_two_repros_in_a_checkout_and_another_checkout_on_the_same_store(
 
 def test_a_queue_with_four_workers_beside_a_workspace_run(another: Repository) -> None:
     another.run("dvc", "repro", "evaluate")
-    another.run("git", "add", "-A")
-    another.run("git", "commit", "-qm", "Results")
+    another.commit()
     for number in range(QUEUED):
         name, value = f"queued-{number}", f"mutual_information.samples={210 + number}"
         another.run("dvc", "exp", "run", "--queue", "--name", name, "-S", value)
     another.run("dvc", "queue", "start", "--jobs", str(WORKERS))
     with another.changed({"seed": 1}):
-        workspace = started(another, "dvc", "repro")
+        workspace = another.start("dvc", "repro")
         output = output_of(workspace)
         assert workspace.returncode == 0, output
-        deadline = time.monotonic() + 300
-        while time.monotonic() < deadline:
-            status = another.run("dvc", "queue", "status")
-            if "Queued" not in status and "Running" not in status:
-                break
-            time.sleep(2)
+        status = another.finish_queue(300)
     assert "Failed" not in status, status
     rows = [row for row in another.rows().values() if "mi.lower" in row.data.metrics]
     assert len(rows) == QUEUED + 1
