@@ -2,8 +2,10 @@
 
 import contextlib
 import json
+import os
 import subprocess
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -28,7 +30,9 @@ def experiments(repository) -> set[str]:
 def kill_all(repository, first: subprocess.Popen) -> None:
     """As if the machine went down: the command, DVC's worker, and the experiment it is at."""
     pids = [first.pid]
-    for path in (repository.root / ".dvc/tmp/exps").rglob("*.json"):
+    # DVC removes folders there at any time.
+    walk = os.walk(repository.root / ".dvc/tmp/exps")
+    for path in [Path(folder, name) for folder, _, names in walk for name in names if name.endswith(".json")]:
         with contextlib.suppress(ValueError, OSError):
             content = json.loads(path.read_text())
             if content.get("pid") and content.get("returncode") is None:

@@ -1,6 +1,8 @@
 """A stage under its row: running, finished, failed, repeated; and a store that does not answer."""
 
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -212,3 +214,32 @@ def test_store_that_fails_costs_seconds_and_one_warning(checkout, monkeypatch, c
         assert f"MLflow at http://127.0.0.1:{port} did not take the results (it does not answer);" in warning
     # What no output may hold is kept for `make sync`.
     assert read_facts(checkout.root, configuration_key())["train"]["seconds"] >= 0
+
+
+LIVE_STAGE = """
+import importlib.machinery, sys, threading
+from vmivae import load_params, tracking
+
+elsewhere = []
+
+def watch(event, arguments):
+    compiled = (*importlib.machinery.EXTENSION_SUFFIXES,)
+    if event == "import" and str(arguments[1]).endswith(compiled):
+        if threading.current_thread() is not threading.main_thread():
+            elsewhere.append(arguments[0])
+
+sys.addaudithook(watch)
+with tracking.stage("train", load_params()) as run:
+    run.log(1, {"loss": 1.0})
+    run._flush()
+    run.wait()
+    assert "sqlalchemy" in sys.modules
+    print(elsewhere)
+"""
+
+
+def test_compiled_modules_are_not_imported_beside_the_work(checkout):
+    checkout.prepare()
+    checkout.train()
+    done = subprocess.run([sys.executable, "-c", LIVE_STAGE], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n", done.stderr

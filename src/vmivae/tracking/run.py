@@ -26,7 +26,7 @@ from vmivae.tracking.mirror import (
     mirror,
     open_row,
 )
-from vmivae.tracking.store import Store, is_server, main_root, open_store, shown, tracking_uri
+from vmivae.tracking.store import Store, import_mlflow, is_server, main_root, open_store, shown, tracking_uri
 from vmivae.tracking.tree import Tree
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class StageRun:
     def start(self) -> None:
         """Show the configuration's row as running. Before the data are prepared there is none."""
         if self._name != "prepare":
+            self._attempt(import_mlflow, tracking_uri(self._root))
             self._aside.do(self._attempt, self._open)
 
     def finish(self) -> None:
