@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import functools
 import hashlib
 import os
@@ -41,6 +42,9 @@ def run(*commands: Callable[..., None], again: str = GO_ON) -> None:
     """
     from vmivae.tracking.store import main_root
 
+    # A crash within compiled code says where.
+    if not faulthandler.is_enabled():
+        faulthandler.enable()
     keep_freed_memory()
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(main_root() / ".vmivae" / "compiled"))
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -5,7 +5,7 @@ import torch
 
 from vmivae.errors import ParameterError
 from vmivae.model import LatentSpec
-from vmivae.model.networks import CodeHead, decoder, encoder_trunk, seeded_initialization
+from vmivae.model.networks import CodeHead, ToPixels, decoder, encoder_trunk, seeded_initialization
 
 LATENTS = LatentSpec(10, (10,))
 
@@ -74,6 +74,30 @@ def test_shapes(image_shape: tuple[int, int, int], architecture: str) -> None:
     assert codes.batch_shape == (5,)
     assert codes.latents == LATENTS
     assert decoder(LATENTS, image_shape, architecture)(codes.sample()).shape == (5, *image_shape)
+
+
+@pytest.mark.parametrize(("batch", "outputs", "side"), [(1, 1, 16), (7, 3, 5), (64, 1, 32)])
+def test_last_layer_is_a_transposed_convolution(batch: int, outputs: int, side: int) -> None:
+    layer = ToPixels(32, outputs).double()
+    usual = torch.nn.ConvTranspose2d(32, outputs, 4, stride=2, padding=1).double()
+    usual.load_state_dict(layer.state_dict())
+    features = torch.randn(batch, 32, side, side, dtype=torch.float64, requires_grad=True)
+    weights = torch.randn(batch, outputs, 2 * side, 2 * side, dtype=torch.float64)
+    pixels, expected = layer(features), usual(features)
+    torch.testing.assert_close(pixels, expected)
+    gradients = torch.autograd.grad((pixels * weights).sum(), [features, *layer.parameters()])
+    wanted = torch.autograd.grad((expected * weights).sum(), [features, *usual.parameters()])
+    torch.testing.assert_close(gradients, wanted)
+
+
+def test_last_layer_learns_alone_and_within_bf16() -> None:
+    layer, features = ToPixels(4, 1), torch.randn(2, 4, 3, 3)
+    layer(features).sum().backward()
+    assert layer.weight.grad is not None
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = layer(features.bfloat16())
+    assert rounded.dtype == torch.bfloat16
+    torch.testing.assert_close(rounded.float(), layer(features), rtol=0.05, atol=0.05)
 
 
 def test_heads_are_linear_maps_of_their_own() -> None:

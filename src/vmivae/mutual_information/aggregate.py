@@ -17,6 +17,8 @@ FARTHEST = 5.0
 """Standard deviations from its component that a code is thought to lie at most."""
 ROUND_OFF = 0.01
 """Round-off of one log-density that is let pass, in nats at worst; its mean is far smaller."""
+NEGLIGIBLE = -80.0
+"""Logarithm of a component's share in a density that is lost in single precision, whatever N is."""
 IMPOSSIBLE = -1e4
 """Stands for log 0 in a matrix product, where `0 × −∞` would be NaN."""
 
@@ -128,8 +130,10 @@ class AggregatePosterior:
     def _log_prob(self, codes: Tensor) -> Tensor:
         joint = self._log_joint(codes)
         highest = joint.amax(-1, keepdim=True)
-        # Relative to the highest term, single precision is enough, and its exponential much faster.
-        return highest.squeeze(-1) + joint.sub_(highest).float().exp_().sum(-1).log()
+        # Relative to the highest term, single precision is enough, and its exponential much faster, where it
+        # does not underflow.
+        relative = joint.sub_(highest).float().clamp_(min=NEGLIGIBLE)
+        return highest.squeeze(-1) + relative.exp_().sum(-1).log()
 
     def _log_joint(self, codes: Tensor) -> Tensor:
         """`log q(z|x_n) − log N`, `(M, N)`."""
