@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compare repro test lint ui sync lock bench bench-mi clean
+.PHONY: audit help setup compare repro test lint ui sync lock bench bench-mi clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -1,7 +1,7 @@
 """Training and mutual information on a CUDA device, checked against float64 on the CPU; within five minutes.
 
-Needs torch, numpy and the numerical rooms of vmivae, nothing else: `PYTHONPATH=src python benchmarks/gpu.py`.
-`--cpu` tries the script out at toy size where there is no CUDA.
+Needs torch, numpy, zuko and the numerical rooms of vmivae, nothing else:
+`PYTHONPATH=src python benchmarks/gpu.py`. `--cpu` tries the script out at toy size where there is no CUDA.
 """
 
 from __future__ import annotations

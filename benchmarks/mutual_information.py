@@ -255,4 +255,4 @@ def in_time_of(config: EstimateConfig, own: Row, other: Row) -> EstimateConfig:
 
 
 if __name__ == "__main__":
-    stage.run(main)
+    stage.run(main, again="the same command begins again", keys_of="")

@@ -259,4 +259,4 @@ def table(rows: list[dict[str, object]]) -> list[str]:
 
 
 if __name__ == "__main__":
-    stage.run(main)
+    stage.run(main, again="the same command begins again", keys_of="")

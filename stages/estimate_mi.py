@@ -26,6 +26,7 @@ def main() -> None:
             images,
             EstimateConfig.from_dict(settings),
             seed=params.seed,
+            device=params.train.device,
             progress=progress,
             checkpoint=checkpoint,
         )

@@ -20,6 +20,7 @@ def main() -> None:
             data.test,
             params.evaluation.importance_samples,
             params.seed,
+            device=params.train.device,
             progress=progress,
             factors=data.card.factors,
             repeats=params.evaluation.repeats,

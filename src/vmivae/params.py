@@ -225,7 +225,7 @@ def load_params(path: str | Path = "params.yaml") -> Params:
 
 
 def read_yaml(path: Path) -> Any:
-    """The content of a YAML file as people write it, see `_Loader`.
+    """The content of a YAML file, see `parse_yaml`.
 
     Raises:
         ParameterError: the file is missing, too large or not YAML.
@@ -241,9 +241,18 @@ def read_yaml(path: Path) -> Any:
     except (OSError, UnicodeDecodeError) as error:
         raise ParameterError(f"{path}: cannot be read ({_reason(error)})") from None
     try:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+        return parse_yaml(text)
     except Exception as error:  # a malformed scalar or key makes PyYAML raise whatever Python does
         raise ParameterError(f"{path}: is not YAML ({' '.join(str(error).split())})") from None
+
+
+def parse_yaml(text: str) -> Any:
+    """YAML as people write it: `5e-4` is a number (YAML 1.2), and a key given twice is an error.
+
+    Raises:
+        Exception: whatever PyYAML or a malformed scalar raises.
+    """
+    return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
 
 
 def check_params(content: Any, place: str) -> Params:
@@ -566,8 +575,6 @@ def _reason(error: Exception) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as people write it: `5e-4` is a number (YAML 1.2), and a key given twice is an error."""
-
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         mapping: dict[Any, Any] = {}
         for key_node, value_node in node.value:

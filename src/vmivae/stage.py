@@ -31,19 +31,20 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 GO_ON = "`dvc repro` (or the same `dvc exp run`) goes on"
 
 
-def run(*commands: Callable[..., None], again: str = GO_ON) -> None:
+def run(*commands: Callable[..., None], again: str = GO_ON, keys_of: str = "params.yaml") -> None:
     """Run a function as a Typer command, or several as the subcommands of one.
 
     A `UserError` is printed as one line on stderr and exits with its code (2 for bad input). So is what the
     system says of a file or folder (a full disk, a file where a folder belongs) and of memory. SIGINT and
-    SIGTERM end it with 130 and 143 and a line that says how to go on: `again`.
+    SIGTERM end it with 130 and 143 and a line that says how to go on: `again`. A `ParameterError` that does
+    not name its file gets `keys_of` appended; nothing if that is empty.
 
     Compiled code is kept in .vmivae/compiled at the main checkout's root, so later runs start with it.
     """
     from vmivae.tracking.store import main_root
 
     # A crash within compiled code says where.
-    if not faulthandler.is_enabled():
+    if sys.stderr is not None and not faulthandler.is_enabled():
         faulthandler.enable()
     keep_freed_memory()
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(main_root() / ".vmivae" / "compiled"))
@@ -57,8 +58,8 @@ def run(*commands: Callable[..., None], again: str = GO_ON) -> None:
         app()
     except UserError as error:
         # The package knows keys, but not the file that a stage has them from.
-        known = not isinstance(error, ParameterError) or "params.yaml" in str(error)
-        _fail(error if known else f"{error} (params.yaml)", error.exit_code)
+        known = not isinstance(error, ParameterError) or keys_of in str(error)
+        _fail(error if known else f"{error} ({keys_of})", error.exit_code)
     except OSError as error:
         _fail(f"{error.filename or 'files'}: {error.strerror or error}")
     except (MemoryError, RuntimeError) as error:

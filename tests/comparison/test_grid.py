@@ -1,5 +1,6 @@
 """Grid files: which runs they stand for, what names them, and what is refused."""
 
+import datetime
 import shutil
 from pathlib import Path
 
@@ -85,6 +86,10 @@ def test_a_name_changes_with_what_decides_results_and_with_nothing_else(checkout
         (
             {"methods": {"capacity": {"objective.beta": 4.0}}},
             r"objective.beta: has no effect .*capacity, plain",
+        ),
+        (
+            {"params": {"tracking.experiment": datetime.date(2024, 1, 1)}},
+            "tracking.experiment: .* 2024-01-01 .*small.yaml: elbo, plain",
         ),
         ({"methods": {}}, "methods: .* at least 1 item"),
         ({"methods": {"Beta 4": {}}}, "methods.Beta 4"),

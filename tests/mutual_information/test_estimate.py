@@ -418,6 +418,9 @@ class TestInterface:
         with pytest.raises(ParameterError, match="images: at least one"):
             estimate(model, torch.zeros(0, 4), EstimateConfig())
 
+        for images in (torch.ones(4, 2) > 0, torch.ones(4, 2, dtype=torch.int64)):
+            with pytest.raises(ParameterError, match="floating-point numbers or uint8 pixels, got torch"):
+                estimate(model, images)
         with pytest.raises(ParameterError, match="images: must be a torch Tensor, got ndarray"):
             estimate(model, torch.zeros(3, 4).numpy(), brief())
         with pytest.raises(ParameterError, match="images: must be finite numbers, got NaN"):

@@ -83,6 +83,7 @@ class Checkout:
             "metrics/evaluation.json",
             {
                 "elbo": elbo,
+                "rate": 6.25,
                 "distortion_kind": "cross-entropy",
                 "likelihood_in_support": False,
                 "units": {"z0": {"rate": 1.5, "active": True}, "c0": {"majority_map": [0, 1, 2]}},

@@ -27,6 +27,17 @@ def test_key_ignores_tracking_comments_and_results(checkout):
     assert configuration_key(checkout.root) == before[0]
 
 
+def test_a_number_may_be_written_in_two_ways(checkout):
+    checkout.prepare()
+    params = checkout.root / "params.yaml"
+    checkout.set("train.learning_rate", 0.0005)
+    before = _keys(checkout)
+    written = params.read_text()
+    params.write_text(written.replace("learning_rate: 0.0005", "learning_rate: 5e-4"))
+    assert params.read_text() != written
+    assert _keys(checkout) == before
+
+
 @pytest.mark.parametrize(
     ("change", "trains"),
     [

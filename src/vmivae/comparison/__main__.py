@@ -35,4 +35,4 @@ def main(
 
 
 if __name__ == "__main__":
-    stage.run(main)
+    stage.run(main, again="the same command goes on", keys_of="")

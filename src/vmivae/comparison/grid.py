@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from dataclasses import dataclass
@@ -81,7 +82,7 @@ def load_grid(path: str | Path, root: str | Path = ".") -> tuple[str, list[GridR
 
 def _overridden(base: dict[str, Any], overrides: Overrides, place: str) -> dict[str, Any]:
     """`base` with the values of dotted keys replaced."""
-    content: dict[str, Any] = json.loads(json.dumps(base))
+    content: dict[str, Any] = copy.deepcopy(base)
     for dotted, value in overrides.items():
         *groups, last = dotted.split(".")
         group: Any = content

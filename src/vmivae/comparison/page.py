@@ -128,7 +128,7 @@ def plane(runs: Sequence[GridRun], metrics: Mapping[str, Metrics]) -> Picture:
 
 
 def intervals(lines: Sequence[Line]) -> Picture:
-    """Mean bounds of the information of the whole code and of each categorical unit."""
+    """Mean bounds of the information of the whole code and of each categorical or chosen unit."""
     titles = [title for line in lines for title in line.scores if title.endswith(", upper")]
     names = list(dict.fromkeys(title.removesuffix(", upper") for title in titles))
     figure = canvas(0.7 + 0.22 * len(lines), width=2 * 4.8 if len(names) > 1 else 4.8)
@@ -150,7 +150,7 @@ def intervals(lines: Sequence[Line]) -> Picture:
     return Picture(
         "intervals",
         "Intervals of information, by method and variant",
-        "What the code, and each categorical unit, knows about the image: from the mean lower to the mean "
-        "upper bound (blue), widened by their standard deviations over seeds (black).",
+        "What the code, and each categorical or chosen unit, knows about the image: from the mean lower to "
+        "the mean upper bound (blue), widened by their standard deviations over seeds (black).",
         png(figure),
     )

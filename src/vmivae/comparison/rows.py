@@ -6,9 +6,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 from vmivae.errors import DataError
-from vmivae.params import load_params
-from vmivae.tracking.mirror import EXPERIMENT_TAG
-from vmivae.tracking.store import open_store
+from vmivae.tracking.mirror import EXPERIMENT_TAG, experiment_names
+from vmivae.tracking.store import connect, search
 from vmivae.tracking.sync import sync
 
 
@@ -29,8 +28,14 @@ def read_rows(root: Path, experiments: Collection[str]) -> dict[str, dict[str, f
 
 
 def _found(root: Path, experiments: Collection[str]) -> dict[str, dict[str, float]]:
-    store = open_store(root, load_params(root / "params.yaml").tracking.experiment)
-    rows = {row.data.tags.get(EXPERIMENT_TAG): row.data.metrics for row in store.search("")}
+    client, _ = connect(root)
+    # A run's parameters say which MLflow experiment its row is in.
+    places = [place.experiment_id for place in client.search_experiments()]
+    rows = {
+        name: row.data.metrics
+        for row in search(client, places, f"tags.`{EXPERIMENT_TAG}` LIKE '%'")
+        for name in experiment_names(row)
+    }
     return {
         name: dict(rows[name])
         for name in experiments

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vmivae.errors import DataError, NonFiniteError
-from vmivae.evaluation.disentanglement import disentanglement_scores
 from vmivae.evaluation.elbo import (
     ElboParts,
     EncodingModel,
@@ -229,6 +228,9 @@ def _factor_scores(
     varying = np.flatnonzero((np.ptp(train_factors, axis=0) > 0) & (np.ptp(test_factors, axis=0) > 0))
     if not len(varying):
         return None
+    # It brings scikit-learn, two seconds, and not every set has factors.
+    from vmivae.evaluation.disentanglement import disentanglement_scores
+
     columns = np.concatenate([train_factors, test_factors])[:, varying].T
     numbered = np.stack([np.unique(column, return_inverse=True)[1] for column in columns], axis=1)
     train_factors, test_factors = numbered[: len(train_factors)], numbered[len(train_factors) :]

@@ -93,7 +93,7 @@ class ImportanceConfig:
     Args:
         images, samples: their product is the budget of the total interval, in decoder evaluations. A pilot
             decides how it is divided between images and proposals; a budget too small for one is spent as
-            named. The two-sided interval of a group or unit takes `images` images, `samples / 4` proposals.
+            named. The two-sided interval of a group or unit takes a quarter of it.
         width: total width to aim at, `(U + 2 se) − (L − 2 se)` in nats: no more of the budget is spent than
             that needs. None: the narrowest interval that the budget buys.
         units: which units get a two-sided interval: `categorical` ones, or `all`. Groups always do.
@@ -177,7 +177,8 @@ class Estimate:
         proposal: what proposed the codes: `q_network`, or `aggregate_posterior` tilted by it; `adapted_…`
             where that was fitted to each image.
         decodes: decoder evaluations spent on the total interval, the pilot's included.
-        levels: `{"coarse", "fine", "images", "slope"}` of each level of the multilevel estimate.
+        levels: `{"coarse", "fine", "images", "slope"}` of each level of the multilevel estimate, and the
+            `proposal` and `decodes`.
         curve: both bounds with standard errors at K = 1, 2, 4, …, from the images of the last level; without
             an interval the Barber–Agakov bound at K = 1 alone.
         effective_sample_size: median and least over these images, of the weights of the largest K.
@@ -710,6 +711,8 @@ def _spread(values: Tensor, extreme: str) -> dict[str, float]:
 def _require_images(images: Tensor) -> None:
     if not isinstance(images, Tensor):
         raise ParameterError(f"images: must be a torch Tensor, got {type(images).__name__}")
+    if not images.is_floating_point() and images.dtype != torch.uint8:
+        raise ParameterError(f"images: must be floating-point numbers or uint8 pixels, got {images.dtype}")
     if images.is_floating_point() and not bool(images.isfinite().all()):
         raise ParameterError("images: must be finite numbers, got NaN or infinity")
 

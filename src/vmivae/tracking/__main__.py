@@ -46,6 +46,7 @@ def ui(port: Annotated[int, typer.Option(min=1, max=65535)] = 5000) -> None:
             raise UserError(
                 f"port {port} of {HOST}: cannot be used ({error.strerror}); another: make ui PORT={port + 1}"
             ) from None
+    users = dict(os.environ)
     rows = open_store(root, load_params(root / "params.yaml").tracking.experiment)
     # MLflow's first page is about language models; the rows have a page of their own.
     print(
@@ -54,7 +55,7 @@ def ui(port: Annotated[int, typer.Option(min=1, max=65535)] = 5000) -> None:
     server = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri]
     server += ["--artifacts-destination", str(root / "mlartifacts")]
     server += ["--host", HOST, "--port", str(port), "--workers", "1"]
-    os.execve(sys.executable, server, os.environ | ENVIRONMENT | OF_THE_SERVER)
+    os.execve(sys.executable, server, ENVIRONMENT | OF_THE_SERVER | users)
 
 
 def sync() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from vmivae.params import NO_PART_IN_RESULTS, flatten
+from vmivae.params import NO_PART_IN_RESULTS, flatten, parse_yaml
 from vmivae.tracking.tree import Tree
 
 PREPARED = "data/prepared"
@@ -42,7 +42,7 @@ class Configuration:
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
-        self.params: dict[str, Any] = yaml.safe_load(tree.read_text("params.yaml"))
+        self.params: dict[str, Any] = parse_yaml(tree.read_text("params.yaml"))
         self.stages = stages_of(yaml.safe_load(tree.read_text("dvc.yaml")))
         self.data_card: dict[str, Any] = json.loads(tree.read_text(DATA_CARD))
 

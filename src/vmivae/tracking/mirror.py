@@ -94,9 +94,15 @@ def mirror(
                 _log_stage(store, row, configuration, stage)
                 store.client.set_tag(run_id, _files_tag(stage), digests[stage])
         _log_facts(store, run_id, facts)
-        _tag(store, run_id, {EXPERIMENT_TAG: name})
+        names = experiment_names(row)
+        _tag(store, run_id, {EXPERIMENT_TAG: " ".join(dict.fromkeys([*names, name]))})
         _name_trainer(store, row, "train" in facts)
     return str(run_id)
+
+
+def experiment_names(row: Run) -> list[str]:
+    """The DVC experiments that have a row's configuration: there may be several of one."""
+    return str(row.data.tags.get(EXPERIMENT_TAG, "")).split()
 
 
 def finish_row(store: Store, run_id: str, ended: float | None = None) -> None:

@@ -26,7 +26,7 @@ from vmivae.tracking.mirror import (
     mirror,
     open_row,
 )
-from vmivae.tracking.store import Store, import_mlflow, is_server, main_root, open_store, shown, tracking_uri
+from vmivae.tracking.store import Store, database, import_mlflow, main_root, open_store, shown, tracking_uri
 from vmivae.tracking.tree import Tree
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 FLUSH_SECONDS = 2.0
 REASON_CHARACTERS = 500
 SERVER_SECONDS = 60.0
-"""How long a stage that has done its work waits for a server to take it."""
+"""How long a stage that has done its work waits for a store that is no local file to take it."""
 FAILURE_SECONDS = 20.0
 """How long a stage that has failed waits for the store."""
 
@@ -96,7 +96,7 @@ class StageRun:
         self._facts["seconds"] = time.time() - self._facts["started"]
         self._attempt(self._save_facts, always=True)
         self._aside.do(self._attempt, self._mirror)
-        self.wait(SERVER_SECONDS if is_server(tracking_uri(self._root)) else None)
+        self.wait(None if database(tracking_uri(self._root)) else SERVER_SECONDS)
 
     def fail(self, error: BaseException) -> None:
         """Show the row as failed, or as killed where the stage was interrupted, with the reason."""

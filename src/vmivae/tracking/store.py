@@ -77,8 +77,8 @@ def shown(text: str) -> str:
 class Store:
     """An MLflow experiment, and the lock under which its rows are made.
 
-    The lock (a file at the main checkout's root) keeps parallel workers from making one row twice, and from
-    the failures that parallel first uses of an SQLite store have.
+    The lock (a file in the folder .vmivae, see `connect`) keeps parallel workers from making one row twice,
+    and from the failures that parallel first uses of an SQLite store have.
     """
 
     client: MlflowClient
@@ -96,9 +96,21 @@ class Store:
 
     def search(self, condition: str) -> list[Run]:
         """Rows that fulfil a condition in MLflow's language, oldest first."""
-        return list(
-            self.client.search_runs([self.experiment_id], condition, order_by=["attributes.start_time ASC"])
+        return search(self.client, [self.experiment_id], condition)
+
+
+def search(client: MlflowClient, experiment_ids: list[str], condition: str) -> list[Run]:
+    """All rows of MLflow experiments that fulfil a condition, oldest first; MLflow gives a page at a time."""
+    rows: list[Run] = []
+    token = None
+    while True:
+        page = client.search_runs(
+            experiment_ids, condition, order_by=["attributes.start_time ASC"], page_token=token
         )
+        rows += page
+        token = page.token
+        if not token:
+            return rows
 
 
 class _InTurn:

@@ -148,7 +148,7 @@ def train(
     optimizer = torch.optim.Adam(parameters, lr=config.learning_rate, fused=True)
     terms = _terms(model, objective, surrogate, choose_precision(config.precision))
     if choose_compile(config.compile, device, steps):
-        terms = _compiled(terms, device)
+        terms = _compiled(terms, device, config.compile)
     # Each is made from those before it: the first that is not finite is the cause.
     names = [
         *(f"kl_{unit}" for unit in model.latents.units),
@@ -292,7 +292,7 @@ def _terms(model: VAE, objective: Objective, surrogate: Surrogate | None, precis
     return terms
 
 
-def _compiled(terms: Terms, device: torch.device) -> Terms:
+def _compiled(terms: Terms, device: torch.device, wanted: str | bool) -> Terms:
     # Networks this small leave a GPU waiting for launches: CUDA graphs launch the whole step at once.
     mode = "reduce-overhead" if device.type == "cuda" else None
     compiled = torch.compile(terms, dynamic=False, mode=mode)
@@ -303,7 +303,7 @@ def _compiled(terms: Terms, device: torch.device) -> Terms:
         except torch._dynamo.exc.TorchDynamoException as error:
             reason = str(error).strip().splitlines()[0]
             raise ParameterError(
-                f"train.compile: must be false on this machine, got true ({reason})"
+                f"train.compile: must be false on this machine, got {str(wanted).lower()} ({reason})"
             ) from None
 
     return call
