@@ -55,7 +55,7 @@ class TrainConfig:
     epochs: int
     batch_size: int = 64
     learning_rate: float = 1e-3
-    clip_norm: float | None = 100.0
+    clip_norm: float | None = None
     temperature: float | Ramp | Mapping[str, Any] = 0.67
     device: str = "auto"
     precision: str = "auto"
