@@ -1,5 +1,6 @@
 """Computations that are killed at chosen steps and go on."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,12 @@ class Killing:
         watched = Watched(checkpoint, steps)
         self.offered.append(watched.offered)
         return watched
+
+
+def pytest_configure() -> None:
+    """A shell starts what it runs in the background with SIGINT ignored, and the tests send it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
