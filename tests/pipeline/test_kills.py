@@ -5,7 +5,7 @@ import random
 import pytest
 from kill_runs import Kills
 
-KILLS = 8
+KILLS = 5
 
 pytestmark = pytest.mark.slow
 
