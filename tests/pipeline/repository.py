@@ -81,10 +81,10 @@ class Repository:
         assert process.returncode == 0, f"{' '.join(command)}\n{output}"
         return output
 
-    def commit(self) -> None:
-        """Commit everything that came of a run."""
+    def commit(self, message: str = "Results") -> None:
+        """Commit everything there is."""
         self.run("git", "add", "-A")
-        self.run("git", "commit", "-qm", "Results")
+        self.run("git", "commit", "-qm", message)
 
     def finish_queue(self, seconds: float) -> str:
         """Wait for DVC's queue, for so many seconds at most; returns its status."""
@@ -150,8 +150,7 @@ def new_repository(root: Path, home: Path) -> Repository:
             shutil.copy2(ROOT / name, root / name)
     repository.set_params(SMALL)
     repository.run("git", "init", "-q", ".")
-    repository.run("git", "add", "-A")
-    repository.run("git", "commit", "-qm", "Start")
+    repository.commit("Start")
     return repository
 
 

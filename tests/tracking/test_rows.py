@@ -10,8 +10,6 @@ from vmivae.tracking.mirror import mirror
 from vmivae.tracking.store import open_store
 from vmivae.tracking.tree import Tree
 
-ALL = ["prepare", "train", "evaluate", "estimate_mi", "report"]
-
 
 @pytest.fixture
 def mirrored(checkout):
@@ -20,7 +18,7 @@ def mirrored(checkout):
     def mirror_as(name: str) -> None:
         configuration = Configuration(Tree.folder(checkout.root))
         store = open_store(checkout.root, configuration.experiment)
-        mirror(store, configuration, ALL, {}, name)
+        mirror(store, configuration, configuration.stages, {}, name)
 
     checkout.all()
     return mirror_as

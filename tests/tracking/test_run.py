@@ -221,9 +221,9 @@ import importlib.machinery, sys, threading
 from vmivae import load_params, tracking
 
 elsewhere = []
+compiled = tuple(importlib.machinery.EXTENSION_SUFFIXES)
 
 def watch(event, arguments):
-    compiled = (*importlib.machinery.EXTENSION_SUFFIXES,)
     if event == "import" and str(arguments[1]).endswith(compiled):
         if threading.current_thread() is not threading.main_thread():
             elsewhere.append(arguments[0])
