@@ -13,8 +13,7 @@ import typer
 from vmivae import stage
 from vmivae.errors import UserError
 from vmivae.params import load_params
-from vmivae.tracking.run import one_line
-from vmivae.tracking.store import ENVIRONMENT, is_server, main_root, open_store, shown, tracking_uri
+from vmivae.tracking.store import ENVIRONMENT, is_server, main_root, one_line, open_store, shown, tracking_uri
 
 HOST = "127.0.0.1"
 OF_THE_SERVER = {"MLFLOW_LOGGING_LEVEL": "WARNING", "PYTHONWARNINGS": "ignore"}

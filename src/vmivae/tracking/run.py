@@ -2,70 +2,58 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from vmivae.console import say
-from vmivae.tracking.configuration import Configuration, configuration_key
-from vmivae.tracking.facts import device_facts, present_facts, read_facts, save_facts
-from vmivae.tracking.mirror import (
-    FAILURE_TAG,
-    POSITIONS,
-    Point,
-    curve_prefix,
-    finish_row,
-    is_logged,
-    live_steps,
-    log_points,
-    mirror,
-    open_row,
-)
-from vmivae.tracking.store import Store, database, import_mlflow, main_root, open_store, shown, tracking_uri
-from vmivae.tracking.tree import Tree
+from vmivae.tracking.configuration import configuration_key
+from vmivae.tracking.facts import device_facts, present_facts, save_facts
+from vmivae.tracking.mirror import POSITIONS, Point
+from vmivae.tracking.store import StoreError, database, main_root, one_line, shown, tracking_uri
 
 if TYPE_CHECKING:
     from vmivae.params import Params
 
 FLUSH_SECONDS = 2.0
-REASON_CHARACTERS = 500
 SERVER_SECONDS = 60.0
 """How long a stage that has done its work waits for a store that is no local file to take it."""
 FAILURE_SECONDS = 20.0
 """How long a stage that has failed waits for the store."""
+END_SECONDS = 5.0
 
 
 class StageRun:
     """What a running stage can tell MLflow. Nothing here ever fails the stage, or holds it up at its work.
 
-    Another thread talks to the store. After the first thing that the store did not take, one warning is
-    printed and the store is left alone; the next stage, or `make sync`, fills in what is missing from the
-    files.
+    Another process (`vmivae.tracking.recorder`) has MLflow, which takes seconds to import, and talks to the
+    store. After the first thing that the store did not take, one warning is printed and the store is left
+    alone; the next stage, or `make sync`, fills in what is missing from the files.
     """
 
     def __init__(self, name: str, params: Params) -> None:
         self._name = name
         self._params = params
         self._root = main_root()
-        self._store: Store | None = None
-        self._run_id = ""
-        self._prefix = ""
         self._points: list[Point] = []
-        self._there: dict[str, set[int]] = {}
         self._flushed = time.monotonic()
-        self._live = True
         self._failed = False
-        self._aside = _Aside()
         self._facts = present_facts()
+        self._recorder = RecorderProcess(name, params.tracking.experiment, self._facts["experiment"])
+        self._aside = _Aside()
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Add a point to each named curve at a training step; values that are not finite are left out."""
-        if not self._live:
+        if self._failed:
             return
         self._points += [
             (name, float(value), step)
@@ -86,71 +74,42 @@ class StageRun:
 
     def start(self) -> None:
         """Show the configuration's row as running. Before the data are prepared there is none."""
+        self._attempt(self._recorder.start)
+        self._tell("start")
         if self._name != "prepare":
-            self._attempt(import_mlflow, tracking_uri(self._root))
-            self._aside.do(self._attempt, self._open)
+            self._tell("open")
 
     def finish(self) -> None:
         """Keep the stage's facts and mirror its files and those that it was made from."""
         self._flush()
         self._facts["seconds"] = time.time() - self._facts["started"]
         self._attempt(self._save_facts, always=True)
-        self._aside.do(self._attempt, self._mirror)
+        self._tell("finish")
         self.wait(None if database(tracking_uri(self._root)) else SERVER_SECONDS)
+        self._recorder.end()
 
     def fail(self, error: BaseException) -> None:
         """Show the row as failed, or as killed where the stage was interrupted, with the reason."""
         self._flush()
-        self._aside.do(self._attempt, self._mark, error)
+        if isinstance(error, KeyboardInterrupt):
+            self._tell("fail", "KILLED", "interrupted")
+        else:
+            self._tell("fail", "FAILED", " ".join(str(error).split()) or type(error).__name__)
         self.wait(FAILURE_SECONDS)
-
-    def _open(self) -> None:
-        configuration = Configuration(Tree.folder())
-        self._store = open_store(self._root, self._params.tracking.experiment)
-        row = open_row(self._store, configuration, self._facts["experiment"])
-        self._run_id = row.info.run_id
-        self._store.client.update_run(self._run_id, status="RUNNING")
-        self._prefix = curve_prefix(configuration, self._name)
-        # A repeat draws the same curves again: those that are there stay.
-        self._live = not is_logged(row, self._name)
+        self._recorder.end()
 
     def _save_facts(self) -> None:
         self._facts |= device_facts(self._params.train.device)
         save_facts(self._root, configuration_key(), self._name, self._facts)
 
-    def _mirror(self) -> None:
-        configuration = Configuration(Tree.folder())
-        store = self._store or open_store(self._root, self._params.tracking.experiment)
-        stages = configuration.upstream(self._name)
-        facts = read_facts(self._root, configuration.key)
-        run_id = mirror(store, configuration, stages, facts, self._facts["experiment"])
-        finish_row(store, run_id)
-
-    def _mark(self, error: BaseException) -> None:
-        if self._store is None or not self._run_id:
-            return
-        interrupted = isinstance(error, KeyboardInterrupt)
-        reason = "interrupted" if interrupted else " ".join(str(error).split()) or type(error).__name__
-        text = f"{self._name}: {reason}"[:REASON_CHARACTERS]
-        self._store.client.set_tag(self._run_id, FAILURE_TAG, text)
-        self._store.client.set_terminated(self._run_id, "KILLED" if interrupted else "FAILED")
-
     def _flush(self) -> None:
         points, self._points = self._points, []
         self._flushed = time.monotonic()
         if points:
-            self._aside.do(self._attempt, self._log, points)
+            self._tell("log", points)
 
-    def _log(self, points: list[Point]) -> None:
-        if self._store is None or not self._live:
-            return
-        points = [(self._prefix + name, value, step) for name, value, step in points]
-        # A resumed stage draws from its last checkpoint on, over points that are there.
-        for name in {name for name, _, _ in points} - self._there.keys():
-            self._there[name] = live_steps(self._store, self._run_id, name)
-        log_points(
-            self._store, self._run_id, [point for point in points if point[2] not in self._there[point[0]]]
-        )
+    def _tell(self, command: str, *arguments: Any) -> None:
+        self._aside.do(self._attempt, self._recorder.ask, command, *arguments)
 
     def _attempt(self, action: Callable[..., None], *arguments: Any, always: bool = False) -> None:
         """Act; the first thing that goes wrong becomes a warning, and after it nothing is attempted."""
@@ -162,13 +121,65 @@ class StageRun:
             self._give_up(one_line(error))
 
     def _give_up(self, reason: str) -> None:
-        failed, self._failed, self._live = self._failed, True, False
+        failed, self._failed = self._failed, True
         if not failed:
             say(
                 f"warning: MLflow at {shown(tracking_uri(self._root))} did not take the results "
                 f"({reason}); they are in the files, `make sync` mirrors them later",
                 sys.stderr,
             )
+
+
+class RecorderProcess:
+    """The process that has MLflow: see `vmivae.tracking.recorder`."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._arguments = arguments
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        source = str(Path(__file__).parents[2])
+        path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "vmivae.tracking.recorder", *self._arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+            env=os.environ | {"PYTHONPATH": path},
+            # Ctrl-C at the terminal is for the stage, which then says what becomes of the row.
+            start_new_session=True,
+        )
+
+    def ask(self, command: str, *arguments: Any) -> None:
+        """Have a command done.
+
+        Raises:
+            StoreError: it was not.
+        """
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            print(json.dumps([command, *arguments]), file=process.stdin, flush=True)
+            answer = process.stdout.readline()
+        except OSError:
+            answer = ""
+        reason = json.loads(answer) if answer else "the process that has MLflow ended"
+        if reason:
+            raise StoreError(reason)
+
+    def end(self) -> None:
+        """End the process, also where it is still at work."""
+        process = self._process
+        if process is None:
+            return
+        assert process.stdin is not None
+        with suppress(OSError):
+            process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(END_SECONDS)
+        process.kill()
 
 
 class _Aside:
@@ -216,13 +227,3 @@ def stage(name: str, params: Params) -> Iterator[StageRun]:
         run.fail(error)
         raise
     run.finish()
-
-
-def one_line(error: Exception) -> str:
-    """What an error says, on one line of at most 200 characters, without passwords of addresses."""
-    from requests.exceptions import ConnectionError, Timeout
-
-    if isinstance(error.__context__, (ConnectionError, Timeout)):
-        return "it does not answer"
-    text = shown(" ".join(str(error).split())) or type(error).__name__
-    return text if len(text) <= 200 else text[:199] + "…"

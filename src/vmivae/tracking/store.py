@@ -73,6 +73,16 @@ def shown(text: str) -> str:
     return re.sub(r"://[^/\s]*@", "://", text)
 
 
+def one_line(error: Exception) -> str:
+    """What an error says, on one line of at most 200 characters, without passwords of addresses."""
+    from requests.exceptions import ConnectionError, Timeout
+
+    if isinstance(error.__context__, (ConnectionError, Timeout)):
+        return "it does not answer"
+    text = shown(" ".join(str(error).split())) or type(error).__name__
+    return text if len(text) <= 200 else text[:199] + "…"
+
+
 @dataclass(frozen=True)
 class Store:
     """An MLflow experiment, and the lock under which its rows are made.
@@ -132,32 +142,19 @@ class _InTurn:
         return call
 
 
-def import_mlflow(uri: str) -> None:
-    """Import what a store at `uri` needs of MLflow: a second or two, done once in a process.
-
-    By the main thread before another talks to the store: MLflow, PyTorch and matplotlib bring compiled
-    modules, some of them the same, and two threads that import such at once can crash the process.
-    """
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    import mlflow
-
-    if database(uri):
-        import mlflow.store.tracking.sqlalchemy_store  # noqa: F401
-    # What matters is told of once, by us.
-    logging.getLogger("mlflow").setLevel(os.environ["MLFLOW_LOGGING_LEVEL"])
-    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
-
-
 def connect(root: Path) -> tuple[MlflowClient, FileLock]:
     """A client of the main checkout's store, whose tables are there from now on, and the store's lock.
 
     The lock lies in the folder .vmivae beside an SQLite file, which several checkouts may share, and at the
     main checkout's root otherwise.
     """
-    import_mlflow(tracking_uri(root))
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     from mlflow import MlflowClient
 
+    # What matters is told of once, by us.
+    logging.getLogger("mlflow").setLevel(os.environ["MLFLOW_LOGGING_LEVEL"])
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     file = database(tracking_uri(root))
     folder = (file.parent if file else root) / ".vmivae"
     folder.mkdir(exist_ok=True)

@@ -11,8 +11,7 @@ import yaml
 from vmivae.tracking.configuration import CODE, Configuration
 from vmivae.tracking.facts import read_facts
 from vmivae.tracking.mirror import finish_row, mirror
-from vmivae.tracking.run import one_line
-from vmivae.tracking.store import open_store
+from vmivae.tracking.store import one_line, open_store
 from vmivae.tracking.tree import Tree
 
 
