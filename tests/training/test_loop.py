@@ -154,7 +154,8 @@ def test_callbacks() -> None:
     assert epochs[-1][1]["loss"] == history.rows[-1]["loss"]
     assert epochs[-1][1]["images_per_second"] > 0
     assert "capacity_continuous" not in epochs[-1][1]
-    assert [(what, done, total) for what, done, total, _ in progress] == [
+    assert progress[0] == ("training", 0, 4, "on cpu in fp32, not compiled")
+    assert [(what, done, total) for what, done, total, _ in progress[1:]] == [
         ("training", 2, 4),
         ("training", 4, 4),
     ]
@@ -168,6 +169,7 @@ def test_summary_has_the_last_epoch_and_no_timings() -> None:
     assert summary["steps"] == 4
     assert summary["distortion"] == history.rows[-1]["distortion"]
     assert set(summary["units"]) == {"z0", "z1", "c0"}
+    assert (summary["precision"], summary["compiled"]) == ("fp32", False)
     assert "capacity_continuous" not in summary
     assert not any("second" in name for name in summary)
 
@@ -220,9 +222,9 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 
 def test_precision_and_compilation_are_as_told() -> None:
     cpu = torch.device("cpu")
-    assert choose_precision("bf16") is torch.bfloat16
-    assert choose_precision("fp32") is torch.float32
-    assert choose_precision("auto") is torch.float32
+    assert choose_precision("bf16") == "bf16"
+    assert choose_precision("fp32") == "fp32"
+    assert choose_precision("auto") == "fp32"
     assert choose_compile(True, cpu, 1)
     assert not choose_compile(False, torch.device("cuda"), 10**6)
 
@@ -251,6 +253,7 @@ def test_half_precision_trains_close_to_full() -> None:
     _, full = trained(objective=Beta(), epochs=3)
     model, half = trained(objective=Beta(), epochs=3, precision="bf16")
     assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
+    assert (full.precision, half.precision) == ("fp32", "bf16")
     assert half.rows[-1]["loss"] != full.rows[-1]["loss"]
     assert half.rows[-1]["loss"] == pytest.approx(full.rows[-1]["loss"], rel=0.02)
 
@@ -259,6 +262,7 @@ def test_half_precision_trains_close_to_full() -> None:
 def test_compiled_training_is_the_same_up_to_rounding() -> None:
     _, eager = trained(epochs=3)
     _, compiled = trained(epochs=3, compile=True)
+    assert (eager.compiled, compiled.compiled) == (False, True)
     assert compiled.rows[-1]["loss"] == pytest.approx(eager.rows[-1]["loss"], rel=1e-4)
 
 

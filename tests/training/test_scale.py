@@ -25,8 +25,9 @@ class Enough(Exception):
     pass
 
 def stop(what, done, total, state):
-    print(what, done, total)
-    raise Enough
+    if done:
+        print(what, done, total)
+        raise Enough
 
 model = VAE((3, 64, 64), LatentSpec(4))
 try:

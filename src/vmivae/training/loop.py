@@ -31,6 +31,7 @@ RESIDENT_BYTES = 2**30
 # From how many steps on compiling the step pays its own time back, with nothing compiled before. Two cores
 # compile for 30 to 40 s and win 8 ms per step of 64 images; other devices were not measured.
 COMPILE_FROM = {"cpu": 10_000}
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 Row = dict[str, float | None]
 # Pixels drawn afresh from grey ones: uint8 images and a generator to uint8 images.
@@ -70,22 +71,29 @@ class History:
     capacity_continuous, capacity_discrete (None where there is no target), temperature, a `kl_<unit>` for
     each unit, and with information maximisation information_continuous, information_discrete (the `Surrogate`
     of the kinds of unit that take part, before the weight λ: a training signal and no bound).
-    `images_per_second` is the throughput of the whole training: the only thing here that differs between
-    repeats.
+    `precision` (`fp32` or `bf16`) and `compiled` are what `auto` was taken for. `images_per_second` is the
+    throughput of the whole training: the only thing here that differs between repeats.
     """
 
     rows: list[Row]
+    precision: str
+    compiled: bool
     images_per_second: float
 
     def summary(self) -> dict[str, Any]:
-        """The last epoch, with `epochs` and `steps`; KL per unit under `units`; without what has no value."""
+        """The last epoch, with `epochs` and `steps`; KL per unit under `units`; without what has no value.
+
+        And `precision` and `compiled`.
+        """
         last = dict(self.rows[-1])
         counts = {"epochs": last.pop("epoch"), "steps": last.pop("step")}
         last.pop("temperature")
         groups = {"kl_continuous", "kl_discrete"}
         units = {name: value for name, value in last.items() if name.startswith("kl_") and name not in groups}
         values = {name: value for name, value in last.items() if name not in units and value is not None}
-        return counts | values | {"units": {name.removeprefix("kl_"): value for name, value in units.items()}}
+        choices = {"precision": self.precision, "compiled": self.compiled}
+        per_unit = {name.removeprefix("kl_"): value for name, value in units.items()}
+        return counts | choices | values | {"units": per_unit}
 
 
 def train(
@@ -118,7 +126,7 @@ def train(
             they are.
         on_epoch: called after each epoch with the step and the values of its row in `History`, and with
             `images_per_second`.
-        progress: called now and then with `("training", step, steps, state)`.
+        progress: called at the start and now and then with `("training", step, steps, state)`.
         checkpoint: training goes on from what it holds and ends with the same weights and rows.
 
     Raises:
@@ -146,8 +154,10 @@ def train(
         surrogate = Surrogate(model.latents, model.image_shape, information, seed, device)
         parameters += surrogate.parameters()
     optimizer = torch.optim.Adam(parameters, lr=config.learning_rate, fused=True)
-    terms = _terms(model, objective, surrogate, choose_precision(config.precision))
-    if choose_compile(config.compile, device, steps):
+    precision = choose_precision(config.precision)
+    terms = _terms(model, objective, surrogate, PRECISIONS[precision])
+    compiled = choose_compile(config.compile, device, steps)
+    if compiled:
         terms = _compiled(terms, device, config.compile)
     # Each is made from those before it: the first that is not finite is the cause.
     names = [
@@ -192,6 +202,9 @@ def train(
         noises.set_state(saved["noises"])
         if surrogate:
             surrogate.restore(saved["surrogate"])
+    if progress is not None:
+        how = f"on {device.type} in {precision}, {'compiled' if compiled else 'not compiled'}"
+        progress("training", epoch * per_epoch + done, steps, how)
     with _deterministic(device):
         while epoch < config.epochs:
             began, before = time.perf_counter(), done
@@ -237,13 +250,13 @@ def train(
     checkpoint.finish("training", state)
     model.eval()
     _require_finite_model(model, images[: config.batch_size].to(device).float() / 255, steps)
-    return History(rows, timed / seconds)
+    return History(rows, precision, compiled, timed / seconds)
 
 
-def choose_precision(precision: str) -> torch.dtype:
-    """The number format of the networks: `fp32` (also for `auto`) or `bf16`."""
+def choose_precision(precision: str) -> str:
+    """The number format of the networks: as told, or `fp32` for `auto`."""
     # Without instructions for it bf16 is many times slower, so it has to be asked for.
-    return torch.bfloat16 if precision == "bf16" else torch.float32
+    return "fp32" if precision == "auto" else precision
 
 
 def choose_compile(compile: str | bool, device: torch.device, steps: int) -> bool:
