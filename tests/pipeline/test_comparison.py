@@ -48,10 +48,14 @@ def kill_all(repository, first: subprocess.Popen) -> None:
 def test_interrupted_and_resumed(reproduced) -> None:
     (reproduced.root / "small.yaml").write_text(yaml.safe_dump(GRID))
     environment = reproduced.environment | {"PYTHONPATH": "src"}
-    first = subprocess.Popen(COMPARE, cwd=reproduced.root, env=environment)
+    told = reproduced.root / "told.txt"
+    with told.open("w") as output:
+        first = subprocess.Popen(COMPARE, cwd=reproduced.root, env=environment, stderr=output)
     deadline = time.monotonic() + 240
     while not experiments(reproduced) and time.monotonic() < deadline:
         time.sleep(1)
+    # While the workers are at it, not when they have ended.
+    assert "experiments: 0/3 small-pairs-210-" in told.read_text()
     kill_all(reproduced, first)
     before = experiments(reproduced)
     assert 1 <= len(before) < 3

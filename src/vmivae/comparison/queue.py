@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -15,7 +16,7 @@ from vmivae.comparison.grid import GridRun
 from vmivae.errors import UserError
 from vmivae.progress import Progress
 
-LOOK_SECONDS = 2.0
+LOOK_SECONDS = 5.0
 WORKER_SECONDS = 30.0
 """How long a worker may take to show itself before it is taken for dead."""
 
@@ -110,18 +111,24 @@ class Queue:
             return bool(repo.experiments.celery_queue.worker_status())
 
     def _wait(self, names: list[str], total: int, progress: Progress) -> None:
+        from dvc.repo import Repo
+
         seen = time.monotonic()
-        while True:
-            waiting, running, _ = self._states(names)
-            left = len(waiting | running)
-            progress("experiments", total - left, total, next(iter(sorted(running)), ""))
-            if not left:
-                return
-            if running or self._worked_on():
-                seen = time.monotonic()
-            elif time.monotonic() - seen > WORKER_SECONDS:
-                return
-            time.sleep(LOOK_SECONDS)
+        with Repo(str(self._root)) as repo:
+            queue = repo.experiments.celery_queue
+            while True:
+                # In this order: one that begins between the two looks is seen by the second.
+                waiting = {entry.name for entry in queue.iter_queued()}.intersection(names)
+                running = {entry.name for entry in queue.iter_active()}.intersection(names)
+                left = len(waiting | running)
+                progress("experiments", total - left, total, ", ".join(sorted(running)))
+                if not left:
+                    return
+                if running or self._worked_on():
+                    seen = time.monotonic()
+                elif time.monotonic() - seen > WORKER_SECONDS:
+                    return
+                time.sleep(LOOK_SECONDS)
 
     def _add(self, run: GridRun) -> None:
         sets = [f"{key}={as_override(value)}" for key, value in run.overrides.items()]
@@ -129,13 +136,17 @@ class Queue:
         self._dvc("exp", "run", "--queue", "--name", run.experiment, *options)
 
     def _dvc(self, *words: str) -> None:
-        done = subprocess.run(
-            [sys.executable, "-m", "dvc", *words],
-            cwd=self._root,
-            env=os.environ | {"DVC_NO_ANALYTICS": "1"},
-            capture_output=True,
-            text=True,
-        )
+        # A file, since DVC's workers keep what they inherit: the end of a pipe would come with theirs.
+        with tempfile.TemporaryFile("w+") as said:
+            done = subprocess.run(
+                [sys.executable, "-m", "dvc", *words],
+                cwd=self._root,
+                env=os.environ | {"DVC_NO_ANALYTICS": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+            )
+            said.seek(0)
+            reason = said.read().strip().splitlines() or ["no reason given"]
         if done.returncode:
-            reason = (done.stderr or done.stdout).strip().splitlines() or ["no reason given"]
             raise QueueError(f"dvc {' '.join(words[:4])}: {reason[0]}")
