@@ -47,7 +47,11 @@ def test_real_units_that_a_run_chooses_go_by_their_name_in_every_line() -> None:
 
 
 def test_ranks_head_their_columns() -> None:
-    assert [label(title) for title in ("real unit 10, lower", "I(c0; x), lower")] == ["10", "I(c0; x), lower"]
+    assert [label(title) for title in ("real unit 10, lower", "I(c0; x), lower", "mig")] == [
+        "10",
+        "I(c0; x), lower",
+        "MIG",
+    ]
 
 
 def test_a_score_that_a_seed_lacks_is_left_out() -> None:

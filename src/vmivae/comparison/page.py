@@ -10,21 +10,33 @@ from vmivae.comparison.table import Line, Metrics, Spread
 from vmivae.files import replace_file
 from vmivae.reporting import template
 from vmivae.reporting.style import BLUE, CYCLE, GREY, INK, Picture, canvas, figures, png
+from vmivae.reporting.tables import DISENTANGLEMENT
 from vmivae.reporting.words import decimals, number
 
 MARKERS = "os^Dv"
 # Tables of a page's width, each with the scores whose titles begin so.
 TABLES = {
-    "What training reached, and what the whole code knows": (
+    "What training reached, and what the whole code knows, in nats": (
         "distortion",
         "rate",
         "ELBO",
         "−cross-entropy",
         "I(z; x)",
     ),
-    "Categorical and chosen units: information, and accuracy of naming each category after its commonest "
-    "class": ("I(c", "I(z", "accuracy"),
-    "Real units, the most informative of each run first: lower bound of their information": ("real unit",),
+    "Categorical and chosen units: information in nats": ("I(c", "I(z"),
+    "Share of images that are named right where each category is named after its commonest class": (
+        "accuracy",
+    ),
+    "Real units, the most informative of each run first: lower bound of their information in nats": (
+        "real unit",
+    ),
+    "Disentanglement, against the factors that made the images: scores from 0 to 1": (
+        "mig",
+        "sap",
+        "betavae",
+        "factorvae",
+        "irs",
+    ),
 }
 
 
@@ -73,12 +85,14 @@ def tables(lines: Sequence[Line]) -> dict[str, list[str]]:
         if chosen:
             found[caption] = chosen
     if left:
-        found["Disentanglement, against the factors that made the images"] = left
+        found["Disentanglement, further scores from 0 to 1"] = left
     return found
 
 
 def label(title: str) -> str:
     """A score's title at the head of its column: the caption says what ranked units are and have."""
+    if title in DISENTANGLEMENT:
+        return DISENTANGLEMENT[title][0]
     ranked = title.startswith("real unit ")
     return title.removeprefix("real unit ").removesuffix(", lower") if ranked else title
 

@@ -335,7 +335,7 @@ def score_rows(results: Results) -> list[tuple[str, str, list[Markup]]]:
     return table
 
 
-_DISENTANGLEMENT = {
+DISENTANGLEMENT = {
     "mig": ("MIG", "how far, of each factor, the unit that knows most is ahead of the next"),
     "dci_disentanglement": ("DCI disentanglement", "whether each unit helps to predict one factor only"),
     "dci_completeness": ("DCI completeness", "whether each factor is predicted from one unit only"),
@@ -364,7 +364,7 @@ def disentanglement_rows(results: Results) -> list[tuple[str, str, list[Markup]]
     }
     return [
         (
-            *_DISENTANGLEMENT[name],
+            *DISENTANGLEMENT[name],
             [_number(score["mean"], 3), _error(score["std"], 3), _number(chance.get(name, 0.0), 2)],
         )
         for name, score in found["scores"].items()
