@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import plain  # noqa: E402
 
+from vmivae.evaluation.elbo import elbo_parts  # noqa: E402
 from vmivae.model import VAE, LatentSpec  # noqa: E402
-from vmivae.training import Capacity, Ramp  # noqa: E402
+from vmivae.training import Capacity, Ramp, TrainConfig, train  # noqa: E402
 
 LATENTS = LatentSpec(10, (10,))
 
@@ -39,6 +41,43 @@ def test_baseline_has_the_same_loss(image_shape: tuple[int, int, int]) -> None:
             distortion, (kl[:10].sum(), kl[10:].sum()), (torch.tensor(1.0), torch.tensor(0.5))
         )
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-3)
+
+
+def test_baseline_trains_to_the_same_result_where_it_draws_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = torch.randint(0, 256, (64, 1, 32, 32), generator=torch.Generator().manual_seed(1)).byte()
+    epochs, batch, temperature, rate = 3, 16, 0.67, 1e-3
+    objective = Capacity((30.0, 10.0), Ramp(0.0, 5.0, 12), Ramp(0.0, 2.0, 12))
+    ours = VAE((1, 32, 32), LATENTS)
+    untrained = VAE((1, 32, 32), LATENTS)
+    baseline = plain.PlainVAE(untrained)
+    train(ours, images, objective, TrainConfig(epochs, batch, rate, temperature=temperature, device="cpu"), 0)
+
+    orders = torch.Generator().manual_seed(0)
+    noises = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=orders)))
+    noise = torch.empty(0)
+
+    class SameBatches:
+        def __iter__(self) -> Iterator[tuple[torch.Tensor, None]]:
+            nonlocal noise
+            for rows in torch.randperm(len(images), generator=orders).split(batch):
+                noise = LATENTS.noise((batch,), noises)
+                yield images[rows] / 255, None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "randn_like", lambda mean: noise[:, :10])
+        patch.setattr(
+            torch.nn.functional,
+            "gumbel_softmax",
+            lambda logits, tau: ((logits + noise[:, 10:]) / tau).softmax(1),
+        )
+        assert list(plain.train(baseline, SameBatches(), epochs, objective, rate, temperature)) == [64] * 3
+    parts = [
+        elbo_parts(model, images.numpy(), torch.Generator().manual_seed(0))
+        for model in (ours, baseline.copy_to(VAE((1, 32, 32), LATENTS)), untrained)
+    ]
+    distortions = [float(part.distortion.mean()) for part in parts]
+    assert distortions[1] == pytest.approx(distortions[0], rel=1e-4)
+    assert distortions[2] != pytest.approx(distortions[0], rel=1e-2)
 
 
 def run(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
