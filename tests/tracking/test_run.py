@@ -169,6 +169,28 @@ def test_failure_is_shown_and_goes_on(checkout, error, status, reason):
     assert "vmivae.failure" not in row.data.tags
 
 
+def test_failure_of_prepare_waits_for_nothing(checkout, capsys):
+    began = time.monotonic()
+    with pytest.raises(NonFiniteError), stage("prepare", checkout.params):
+        raise NonFiniteError("no")
+    # Less than it takes to import MLflow.
+    assert time.monotonic() - began < 1.0
+    assert capsys.readouterr().err == ""
+
+
+def test_finished_stage_that_gave_up_is_not_shown_as_killed(checkout, capsys):
+    checkout.prepare()
+    (checkout.root / ".vmivae").mkdir(exist_ok=True)
+    (checkout.root / ".vmivae/runs").touch()
+    with stage("train", checkout.params) as run:
+        run.wait()
+        checkout.train()
+    assert "did not take the results" in capsys.readouterr().err
+    _, (row,) = _rows(checkout)
+    assert row.info.status == "RUNNING"
+    assert "vmivae.failure" not in row.data.tags
+
+
 @pytest.mark.usefixtures("recorder_here")
 def test_rows_are_named_after_the_dvc_experiment(checkout, monkeypatch):
     monkeypatch.setenv("DVC_EXP_NAME", "busby-lilt")
@@ -283,8 +305,11 @@ with tracking.stage("train", load_params()) as run:
 """
 
 
-def test_neither_mlflow_nor_compiled_modules_are_imported_beside_the_work(checkout):
+@pytest.mark.parametrize("uri", ["", "http://127.0.0.1:9"])
+def test_neither_mlflow_nor_compiled_modules_are_imported_beside_the_work(checkout, monkeypatch, uri):
     checkout.prepare()
     checkout.train()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     done = subprocess.run([sys.executable, "-c", LIVE_STAGE], capture_output=True, text=True, check=True)
     assert done.stdout == "[] False\n", done.stderr

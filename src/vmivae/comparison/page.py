@@ -30,7 +30,7 @@ TABLES = {
     "Real units, the most informative of each run first: lower bound of their information in nats": (
         "real unit",
     ),
-    "Disentanglement, against the factors that made the images: scores from 0 to 1": (
+    "Disentanglement, against the factors that made the images: scores, at most 1": (
         "mig",
         "sap",
         "betavae",
@@ -85,7 +85,7 @@ def tables(lines: Sequence[Line]) -> dict[str, list[str]]:
         if chosen:
             found[caption] = chosen
     if left:
-        found["Disentanglement, further scores from 0 to 1"] = left
+        found["Disentanglement, further scores, at most 1"] = left
     return found
 
 

@@ -113,7 +113,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # Nothing that MLflow prints is an answer.
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    answers = os.dup(1)
     os.dup2(2, 1)
     recorder = Recorder(*sys.argv[1:])
     commands = {
@@ -128,7 +128,7 @@ def main() -> None:
         except Exception as error:
             reason = one_line(error)
         with suppress(BrokenPipeError):
-            print(json.dumps(reason), file=answers, flush=True)
+            os.write(answers, f"{json.dumps(reason)}\n".encode())
         if reason:
             return
     with suppress(Exception):

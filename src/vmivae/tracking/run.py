@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,6 @@ SERVER_SECONDS = 60.0
 """How long a stage that has done its work waits for a store that is no local file to take it."""
 FAILURE_SECONDS = 20.0
 """How long a stage that has failed waits for the store."""
-END_SECONDS = 5.0
 
 
 class StageRun:
@@ -89,7 +88,11 @@ class StageRun:
         self._recorder.end()
 
     def fail(self, error: BaseException) -> None:
-        """Show the row as failed, or as killed where the stage was interrupted, with the reason."""
+        """Show the row, if there is one, as failed or as killed by an interrupt, with the reason."""
+        if self._name == "prepare":
+            self._failed = True
+            self._recorder.end()
+            return
         self._flush()
         if isinstance(error, KeyboardInterrupt):
             self._tell("fail", "KILLED", "interrupted")
@@ -170,16 +173,10 @@ class RecorderProcess:
             raise StoreError(reason)
 
     def end(self) -> None:
-        """End the process, also where it is still at work."""
-        process = self._process
-        if process is None:
-            return
-        assert process.stdin is not None
-        with suppress(OSError):
-            process.stdin.close()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(END_SECONDS)
-        process.kill()
+        """End the process: what it was asked is done, or nobody waits for it any more."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
 
 class _Aside:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -75,9 +76,9 @@ def shown(text: str) -> str:
 
 def one_line(error: Exception) -> str:
     """What an error says, on one line of at most 200 characters, without passwords of addresses."""
-    from requests.exceptions import ConnectionError, Timeout
-
-    if isinstance(error.__context__, (ConnectionError, Timeout)):
+    # Imported here, it would be by a thread beside others that import; where it is not, it made no error.
+    requests = sys.modules.get("requests")
+    if requests and isinstance(error.__context__, (requests.ConnectionError, requests.Timeout)):
         return "it does not answer"
     text = shown(" ".join(str(error).split())) or type(error).__name__
     return text if len(text) <= 200 else text[:199] + "…"
