@@ -1,5 +1,6 @@
-"""Computations that are killed at chosen steps and go on."""
+"""Computations that are killed at chosen steps and go on; stages that record in the test's process."""
 
+import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 import pytest
 
 from vmivae.checkpoint import Checkpoint, State, checkpoints
+from vmivae.tracking import run
+from vmivae.tracking.recorder import Recorder
 
 
 class KilledError(Exception):
@@ -55,6 +58,23 @@ class Killing:
         return watched
 
 
+class RecorderHere:
+    """A stage's recorder within the test's process, which has imported MLflow."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.recorder = Recorder(*arguments)
+
+    def start(self) -> None:
+        """There is no process to start."""
+
+    def ask(self, command: str, *arguments: object) -> None:
+        """Have a command done, after what its arguments go through on their way to a process."""
+        getattr(self.recorder, command)(*json.loads(json.dumps(arguments)))
+
+    def end(self) -> None:
+        """There is no process to end."""
+
+
 def pytest_configure() -> None:
     """A shell starts what it runs in the background with SIGINT ignored, and the tests send it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -69,3 +89,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def killing(tmp_path: Path) -> Killing:
     return Killing(tmp_path / "kept")
+
+
+@pytest.fixture
+def recorder_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stages record in this process: a process each, as they have it, takes seconds to import MLflow."""
+    monkeypatch.setattr(run, "RecorderProcess", RecorderHere)

@@ -126,6 +126,7 @@ def test_a_server_that_is_no_help_costs_no_work(
     assert {"train.loss", "evaluation.mse", "mi.lower", CURVE} <= set(row.data.metrics)
 
 
+@pytest.mark.usefixtures("recorder_here")
 @pytest.mark.parametrize("when", ["from the start", "half-way"])
 def test_a_store_that_breaks_costs_one_warning(
     there: Workplace,

@@ -11,8 +11,6 @@ import yaml
 
 from vmivae.model import VAE, LatentSpec, save_vae
 from vmivae.params import Params, load_params
-from vmivae.tracking import run
-from vmivae.tracking.recorder import Recorder
 from vmivae.tracking.store import Store, connect, open_store
 
 ROOT = Path(__file__).parents[2]
@@ -130,27 +128,3 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_store: Path)
     monkeypatch.chdir(root)
     shutil.copy(empty_store, root / "mlflow.db")
     return Checkout(root)
-
-
-class RecorderHere:
-    """A stage's recorder within the test's process, which has imported MLflow."""
-
-    def __init__(self, *arguments: str) -> None:
-        self.recorder = Recorder(*arguments)
-
-    def start(self) -> None:
-        """There is no process to start."""
-
-    def ask(self, command: str, *arguments: object) -> None:
-        """Have a command done, after what its arguments go through on their way to a process."""
-        getattr(self.recorder, command)(*json.loads(json.dumps(arguments)))
-
-    def end(self) -> None:
-        """Do what the process does when its input ends."""
-        self.recorder.close()
-
-
-@pytest.fixture
-def recorder_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stages record in this process: a process each, as they have it, takes seconds to import MLflow."""
-    monkeypatch.setattr(run, "RecorderProcess", RecorderHere)
