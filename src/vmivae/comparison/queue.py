@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -89,19 +89,14 @@ class Queue:
             found = repo.experiments.ls(all_commits=True)
         return {name for pairs in found.values() for name, _ in pairs}
 
-    def _states(self, names: Iterable[str]) -> tuple[set[str], set[str], set[str]]:
+    def _states(self, names: Collection[str]) -> tuple[set[str], set[str], set[str]]:
         """Which of the experiments wait, run, and have failed."""
         from dvc.repo import Repo
 
         with Repo(str(self._root)) as repo:
             queue = repo.experiments.celery_queue
-            states = (
-                {entry.name for entry in queue.iter_queued()},
-                {entry.name for entry in queue.iter_active()},
-                {done.entry.name for done in queue.iter_failed()},
-            )
-        wanted = set(names)
-        return states[0] & wanted, states[1] & wanted, states[2] & wanted
+            failed = {done.entry.name for done in queue.iter_failed()}
+            return *_at_work(queue, names), failed.intersection(names)
 
     def _worked_on(self) -> bool:
         """Whether a worker is alive."""
@@ -117,9 +112,7 @@ class Queue:
         with Repo(str(self._root)) as repo:
             queue = repo.experiments.celery_queue
             while True:
-                # In this order: one that begins between the two looks is seen by the second.
-                waiting = {entry.name for entry in queue.iter_queued()}.intersection(names)
-                running = {entry.name for entry in queue.iter_active()}.intersection(names)
+                waiting, running = _at_work(queue, names)
                 left = len(waiting | running)
                 progress("experiments", total - left, total, ", ".join(sorted(running)))
                 if not left:
@@ -150,3 +143,11 @@ class Queue:
             reason = said.read().strip().splitlines() or ["no reason given"]
         if done.returncode:
             raise QueueError(f"dvc {' '.join(words[:4])}: {reason[0]}")
+
+
+def _at_work(queue: Any, names: Collection[str]) -> tuple[set[str], set[str]]:
+    """Which of the experiments wait in a queue of DVC's, and which run."""
+    # In this order: one that begins between the two looks is seen by the second.
+    waiting = {entry.name for entry in queue.iter_queued()}
+    running = {entry.name for entry in queue.iter_active()}
+    return waiting.intersection(names), running.intersection(names)

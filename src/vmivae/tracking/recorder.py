@@ -52,8 +52,8 @@ class Recorder:
         self._live = False
         self._there: dict[str, set[int]] = {}
 
-    def start(self) -> None:
-        """Import MLflow and see whether the store answers."""
+    def connect(self) -> None:
+        """Import MLflow and see whether the store answers, where there is no row yet."""
         connect(self._root)
 
     def open(self) -> None:
@@ -118,7 +118,7 @@ def main() -> None:
     recorder = Recorder(*sys.argv[1:])
     commands = {
         command.__name__: command
-        for command in (recorder.start, recorder.open, recorder.log, recorder.finish, recorder.fail)
+        for command in (recorder.connect, recorder.open, recorder.log, recorder.finish, recorder.fail)
     }
     for line in sys.stdin:
         command, *arguments = json.loads(line)

@@ -74,9 +74,7 @@ class StageRun:
     def start(self) -> None:
         """Show the configuration's row as running. Before the data are prepared there is none."""
         self._attempt(self._recorder.start)
-        self._tell("start")
-        if self._name != "prepare":
-            self._tell("open")
+        self._tell("connect" if self._name == "prepare" else "open")
 
     def finish(self) -> None:
         """Keep the stage's facts and mirror its files and those that it was made from."""
